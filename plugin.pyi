@@ -73,6 +73,7 @@ from .runtime.checkpoint.tokenizers import is_trained as is_trained
 from .runtime.checkpoint.tokenizers import special_tokens_of as special_tokens_of
 from .runtime.checkpoint.tokenizers import tokenizers_of as tokenizers_of
 from .runtime.checkpoint.tokenizers import written_by as written_by
+from .runtime.cli.common.answering import counter_for as counter_for
 from .runtime.cli.common.command import CHECKPOINTS as CHECKPOINTS
 from .runtime.cli.common.command import DECODING as DECODING
 from .runtime.cli.common.command import SPECS as SPECS

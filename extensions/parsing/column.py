@@ -20,7 +20,7 @@ from ...plugin import (
     TextColumn,
     ValueType,
 )
-from .trees.columns.column import TreeColumn as TreeArrays
+from .trees.columns.column import TreeCodec as TreeArrays
 from .trees.parsing_settings import ParsingSettings
 from .trees.trees import Tree, read_trees
 

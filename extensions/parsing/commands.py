@@ -23,6 +23,7 @@ from ...plugin import (
     as_it_arrives,
     command,
     complete_files,
+    counter_for,
     file_option,
     one_file,
     open_checkpoints,
@@ -35,7 +36,7 @@ from ...plugin import (
 )
 from ...runtime.cli.common import terminal
 from ...runtime.cli.common.parameters import Checkpoint
-from ...runtime.cli.decoding import Buffer, Input, Output, Progress, counter_for
+from ...runtime.cli.decoding import Buffer, Input, Output, Progress
 from .predictor import TreeBeam
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     from ... import Model
     from .decode.parse import Parse
-    from .metrics.evalb import EvalbSettings, Scores
+    from .metrics.evalb import EvalbScores, EvalbSettings
     from .trees.trees import Tree
 
 Form = Literal["line", "pretty", "words", "vinyals", "tensor2tensor", "top_down"]
@@ -430,7 +431,7 @@ def _evalb_settings(prm: str | None) -> EvalbSettings:
     return COLLINS if prm is None else read_settings("\n".join(read_lines(prm)), prm)
 
 
-def _as_json(scores: Scores) -> dict[str, object]:
+def _as_json(scores: EvalbScores) -> dict[str, object]:
     return {
         "all": scores.all.as_json(),
         f"length<={scores.cutoff}": scores.short.as_json(),

@@ -15,11 +15,11 @@ from .trees.reader import read_bank
 if TYPE_CHECKING:
     from ... import Model
     from .metrics.evalb import EvalbSettings
-    from .metrics.metric import Measured
+    from .metrics.metric import MeasuredParses
     from .trees.trees import Tree
 
 
-def evaluated(model: Model, name: str, gold: list[Tree], settings: EvalbSettings) -> Measured:
+def evaluated(model: Model, name: str, gold: list[Tree], settings: EvalbSettings) -> MeasuredParses:
     """Parse the words of gold trees, score the parses, and show progress.
 
     Args:
@@ -42,7 +42,7 @@ def evaluated(model: Model, name: str, gold: list[Tree], settings: EvalbSettings
     return measured
 
 
-def report_text(name: str, measured: Measured, *, every: bool) -> str:
+def report_text(name: str, measured: MeasuredParses, *, every: bool) -> str:
     """Return EVALB's report of a test set.
 
     Args:

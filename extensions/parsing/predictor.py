@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -22,11 +22,12 @@ from .trees.sentences import leaves_of
 from .trees.trees import Leaf, Tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from torch import Tensor
 
     from ...plugin import Vocabulary
+    from .decode.parse import Parser
     from .decode.word_parser import Feed
     from .trees.parsing_settings import ParsingSettings
 
@@ -39,15 +40,6 @@ class _OfTrees(PredictorSettings):
     """Settings of a predictor of trees."""
 
     command: ClassVar[str] = "parse"
-
-
-class Parser(Protocol):
-    """A parser of sentences."""
-
-    def parse(
-        self, sentences: Iterable[Sequence[Leaf]], *, warn: Callable[[int, str], None] | None
-    ) -> Iterator[Any]:
-        """Yield the parse of each sentence, in order; None for an empty sentence."""
 
 
 class Trees(Protocol):

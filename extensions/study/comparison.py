@@ -118,7 +118,7 @@ Verdict = Literal["better", "worse", "not distinguishable", "not tested"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class RowSummary:
     """Mean and spread of a system."""
 
     name: str
@@ -182,7 +182,7 @@ def summaries(
     level: float = 0.95,
     samples: int = SAMPLES,
     seed: int = SEED,
-) -> list[Summary]:
+) -> list[RowSummary]:
     """Return mean, spread and interval of each system.
 
     Args:
@@ -201,7 +201,7 @@ def summaries(
     for system in systems:
         mean = float(np.mean(system.values))
         if system.name not in names:
-            rows.append(Summary(name=system.name, mean=mean, spread=None, low=None, high=None))
+            rows.append(RowSummary(name=system.name, mean=mean, spread=None, low=None, high=None))
             continue
         estimate = _own_spread(system)
         spread = math.sqrt(estimate.variance) if estimate.degrees else None
@@ -212,7 +212,7 @@ def summaries(
                 low, high = percentiles(drawn.values, level)
         else:
             low, high = _bounds(mean, pool.parts(system), drawn, system, level)
-        rows.append(Summary(name=system.name, mean=mean, spread=spread, low=low, high=high))
+        rows.append(RowSummary(name=system.name, mean=mean, spread=spread, low=low, high=high))
     return rows
 
 

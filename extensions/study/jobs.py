@@ -35,7 +35,7 @@ from ...specs.reader import SHIPPED
 from .document import StudySettings
 from .planning.base import Base
 from .planning.identity import DataDigests, digest_of
-from .planning.plan import Plan
+from .planning.plan import JobPlan
 from .planning.planned import Planned
 from .planning.table import duration
 
@@ -168,7 +168,7 @@ def write_json(path: Path, value: Any) -> None:
         write_beside(path, content, "file")
 
 
-def write_jobs(plan: Plan, out: Path, record: dict[str, Any]) -> list[Job]:
+def write_jobs(plan: JobPlan, out: Path, record: dict[str, Any]) -> list[Job]:
     """Write the plan of a study and all of its jobs; those that are done stay as they are.
 
     Args:
@@ -189,7 +189,7 @@ def write_jobs(plan: Plan, out: Path, record: dict[str, Any]) -> list[Job]:
                 tests = plan.study.measure.tests
                 splits = ["valid", *(row.run.data.test if tests is None else tests)]
                 metrics = plan.study.measure.metrics or tuple(row.run.metrics())
-                what = Measured(
+                what = Measures(
                     TASK, splits, [metric.model_dump(mode="json") for metric in metrics]
                 )
                 write_job(plan.study, plan.base, row, seed, out / "jobs" / key, digests, what)
@@ -209,7 +209,7 @@ def jobs_of(record: dict[str, Any], out: Path) -> list[Job]:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measures:
     """What the task of a job measures, and the file of the task."""
 
     kind: str
@@ -224,7 +224,7 @@ def write_job(
     seed: int,
     folder: Path,
     digests: DataDigests,
-    what: Measured,
+    what: Measures,
 ) -> None:
     """Write the run and the task of a job.
 
@@ -329,7 +329,7 @@ def status_of(job: Job) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class Work:
+class PoolState:
     """What a pool does at a moment."""
 
     waiting: list[Job]
@@ -342,7 +342,7 @@ class Work:
     """The signal that stops the pool."""
 
 
-def status_table(record: dict[str, Any], out: Path, work: Work | None = None) -> Table:
+def status_table(record: dict[str, Any], out: Path, work: PoolState | None = None) -> Table:
     """Return a table with a line for each job.
 
     Args:
@@ -417,7 +417,7 @@ def summary(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
 @contextmanager
 def watched(
     record: dict[str, Any], out: Path, console: Console, *, live: bool
-) -> Iterator[Callable[[Work], None]]:
+) -> Iterator[Callable[[PoolState], None]]:
     """Show the table inside this context, or a line for each job that ends.
 
     Yields:
@@ -432,7 +432,7 @@ def watched(
     shown = 0.0
     with Live(console=console, auto_refresh=False) as view:
 
-        def look(work: Work) -> None:
+        def look(work: PoolState) -> None:
             nonlocal shown
             ended = not work.running and not work.waiting
             if ended or time.monotonic() - shown >= EVERY:
@@ -442,12 +442,12 @@ def watched(
         yield look
 
 
-def _lines(console: Console, began: float, jobs: Sequence[Job]) -> Callable[[Work], None]:
+def _lines(console: Console, began: float, jobs: Sequence[Job]) -> Callable[[PoolState], None]:
     """Return a function that prints a line for each job that has ended."""
     reported: set[str] = set()
     names = {job.key: f"{job.row}, seed {job.seed}" for job in jobs}
 
-    def look(work: Work) -> None:
+    def look(work: PoolState) -> None:
         ended = {job.key: f"{names[job.key]}: done" for job in work.done}
         ended |= {key: f"{names[key]}: failed, {why}" for key, why in work.failed.items()}
         for key in ended.keys() - reported:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...plugin import InputError, cores
 from ...runtime.checkpoint.manifest import RESERVE
-from .jobs import ERROR, Job, Work, error_of, write_json
+from .jobs import ERROR, Job, PoolState, error_of, write_json
 
 POLL = 0.2
 """Seconds between two looks at the processes."""
@@ -26,7 +26,7 @@ LOG = "log"
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class ProcessSlot:
     """The place of one process."""
 
     number: int
@@ -68,9 +68,9 @@ class JobPool:
             gpus: numbers or names of the GPUs that are shared out, as in `CUDA_VISIBLE_DEVICES`.
         """
         shares = enumerate(slots(processes, cores()))
-        self._free = [Slot(number, slot_cores) for number, slot_cores in shares][::-1]
+        self._free = [ProcessSlot(number, slot_cores) for number, slot_cores in shares][::-1]
         self._gpus = gpus
-        self._active: dict[Job, tuple[subprocess.Popen[bytes], Slot]] = {}
+        self._active: dict[Job, tuple[subprocess.Popen[bytes], ProcessSlot]] = {}
         self._interrupted: set[Job] = set()
         self.stopped_by: signal.Signals | None = None
 
@@ -136,8 +136,8 @@ def run_pool(
     processes: int,
     *,
     gpus: Sequence[str] = (),
-    look: Callable[[Work], None] = lambda _: None,
-) -> Work:
+    look: Callable[[PoolState], None] = lambda _: None,
+) -> PoolState:
     """Run jobs, several at a time.
 
     Args:
@@ -149,7 +149,7 @@ def run_pool(
     Returns:
         What was done.
     """
-    work, pool = Work([*jobs]), JobPool(processes, gpus)
+    work, pool = PoolState([*jobs]), JobPool(processes, gpus)
 
     def next_job() -> Job | None:
         if not work.waiting:
@@ -207,7 +207,7 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-def start_job(job: Job, slot: Slot, gpus: Sequence[str]) -> subprocess.Popen[bytes]:
+def start_job(job: Job, slot: ProcessSlot, gpus: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start the process of a job, and return it.
 
     Args:

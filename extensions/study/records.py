@@ -13,7 +13,7 @@ from ...plugin import SpecError, check_suffix, write_beside
 from .comparison import Comparison
 from .jobs import Job, State, status_of
 from .planning.base import Run
-from .planning.plan import Plan
+from .planning.plan import JobPlan
 from .planning.table import Speed, cost_rows, plan_record, search_cost, solved
 from .report.conclusions import conclude
 from .report.page import PAGE, pictures, plan_page
@@ -58,7 +58,7 @@ class StudyPlan:
     """Costs as text: a header, a line for each row, and the total."""
     search: str
     """Number and duration of the trials of its search, in words; `""` if it has none."""
-    plan: Plan = field(repr=False)
+    plan: JobPlan = field(repr=False)
     speed: Speed = field(repr=False)
 
     @property
@@ -99,7 +99,7 @@ class StudyPlan:
         return problems
 
 
-def plan_of(plan: Plan, speed: Speed) -> StudyPlan:
+def plan_of(plan: JobPlan, speed: Speed) -> StudyPlan:
     """Return a plan as records.
 
     Args:
@@ -120,7 +120,7 @@ def plan_of(plan: Plan, speed: Speed) -> StudyPlan:
     )
 
 
-def _row(plan: Plan, speed: Speed, number: int) -> StudyRow:
+def _row(plan: JobPlan, speed: Speed, number: int) -> StudyRow:
     row = plan.rows[number]
     run: Run = row.run
     return StudyRow(

@@ -19,7 +19,7 @@ from .jobs import (
     SEARCH_TASK,
     TRAINED,
     Job,
-    Measured,
+    Measures,
     events,
     read_json,
     write_job,
@@ -27,7 +27,7 @@ from .jobs import (
 from .planning.base import Run
 from .planning.checks import of_rows
 from .planning.identity import DataDigests, digest_of
-from .planning.plan import Plan, planned_row, with_keys
+from .planning.plan import JobPlan, planned_row, with_keys
 from .planning.planned import Planned
 from .planning.space import axes_of, row_at
 from .pool import JobPool
@@ -51,7 +51,7 @@ class Searching:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: JobPlan,
         source: str,
         folder: Path,
         *,
@@ -190,7 +190,7 @@ class Searching:
         for seed in self._study.seeds[: self.search.seeds]:
             key = planned.keys[seed]
             folder = self._folder / "jobs" / key
-            what = Measured(SEARCH_TASK, ["valid"], [self.metric.model_dump(mode="json")])
+            what = Measures(SEARCH_TASK, ["valid"], [self.metric.model_dump(mode="json")])
             write_job(self._study, self._base, planned, seed, folder, self._digests, what)
             trial.jobs[str(seed)] = key
             jobs.append(Job(folder, f"trial {trial.number}", seed, SEARCH_TASK))
@@ -258,7 +258,7 @@ class Searching:
         write_trials(self._folder, [*self.others, *self.trials])
 
 
-def metric_of(plan: Plan) -> Metric:
+def metric_of(plan: JobPlan) -> Metric:
     """Return the metric that a search optimizes.
 
     Raises:

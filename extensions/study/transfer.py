@@ -45,7 +45,7 @@ from .jobs import (
     write_json,
 )
 from .planning.costs import Costs
-from .worker import DAMAGED, LARGEST, Measurement, arrays_in
+from .worker import DAMAGED, LARGEST, JobResult, arrays_in
 
 LOSSES = 200
 """Training losses that are kept, evenly spaced."""
@@ -325,7 +325,7 @@ def _check(name: str, content: bytes) -> None:
         arrays_in(content)
         return
     kinds = {TRAINED: Trained, TASK: _Task}
-    kind = Measurement if name.endswith(f"/{RESULT}") else kinds.get(name, dict[str, Any])
+    kind = JobResult if name.endswith(f"/{RESULT}") else kinds.get(name, dict[str, Any])
     try:
         for text in content.splitlines() if name == _HISTORY else [content]:
             _check_kind(kind, text)

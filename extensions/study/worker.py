@@ -63,7 +63,7 @@ LENGTHS = "(lengths)"
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class SplitScores:
     """What is measured on a split, as `result.json` has it."""
 
     rows: int
@@ -73,11 +73,11 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class JobResult:
     """The content of `result.json`."""
 
     training: Trained
-    splits: dict[str, Scores]
+    splits: dict[str, SplitScores]
 
 
 def measure(job: Job, run: Run) -> None:
@@ -103,17 +103,17 @@ def _measure(job: Job, run: Run, placement: Place) -> None:
     predictor = None
     if needed:
         predictor = model.predictor(task["predict"] or None, answers=task["answers"])
-    scores: dict[str, Scores] = {}
+    scores: dict[str, SplitScores] = {}
     for split in task["splits"]:
         records = records_of(run.data, split, columns)
         rows = [values_of(columns, record) for record in records]
         losses = losses_of(model, rows)
         answers = predictor.predict(rows) if predictor is not None else []
         values, signatures, sums = _measured(metrics, rows, answers, losses, str(task["answers"]))
-        scores[split] = Scores(len(rows), dict(losses), values, signatures)
+        scores[split] = SplitScores(len(rows), dict(losses), values, signatures)
         _write(job.measured, split, answers, sums)
     trained = Trained(**read_json(job.folder / TRAINED))
-    write_json(job.measured / RESULT, asdict(Measurement(trained, scores)))
+    write_json(job.measured / RESULT, asdict(JobResult(trained, scores)))
 
 
 def _measured(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...specs.findings import InputError
 from .segments import plan_segments
-from .shards.mixture import Part, rows_of_epoch
+from .shards.mixture import MixturePart, rows_of_epoch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ class Plannable(Protocol):
     """Rows with lengths, of which batches are planned."""
 
     folder: Path
-    parts: list[Part]
+    parts: list[MixturePart]
 
     @property
     def starts(self) -> NDArray[np.bool_] | None:

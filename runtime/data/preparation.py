@@ -27,9 +27,9 @@ from .records import add_record, array_fields, fields_of, fit_column, placed, un
 from .settings import SymbolSettings
 from .shards.corpus import HEADER, Corpus, CorpusWriter
 from .shards.filters import FilterCount
-from .shards.merge_shards import Layout, gather
-from .shards.mixture import Part
-from .shards.shards import Recipe, Side, is_whole, pieces, shards_in
+from .shards.merge_shards import ShardLayout, gather
+from .shards.mixture import MixturePart
+from .shards.shards import ShardRecipe, Side, is_whole, pieces, shards_in
 from .shards.workers import give_back_memory, make_shards
 from .symbols import Vocabulary
 from .table import array_name
@@ -301,7 +301,7 @@ class Preparation:
         others = {name: column for name, column in columns.items() if name not in text_columns}
         block = next((column.block for column in text_columns.values()), None)
         unique = split == "train" and self.data.filter.duplicates == "drop"
-        recipe = Recipe(
+        recipe = ShardRecipe(
             folder=self.work / f"{split}.shards",
             sides=tuple(self._side(name, column) for name, column in text_columns.items()),
             limits=self.data.filter if block is None else None,
@@ -319,7 +319,7 @@ class Preparation:
         gather(
             [recipe.path(number) for number in range(len(sizes))],
             folder,
-            Layout(
+            ShardLayout(
                 columns=tuple(text_columns),
                 vocab_size=max(column.vocabulary.vocab_size for column in text_columns.values()),
                 tokenizers={
@@ -348,7 +348,7 @@ class Preparation:
             raw=column.settings.sampling is not None,
         )
 
-    def _shards(self, split: str, recipe: Recipe, texts: _Texts) -> None:
+    def _shards(self, split: str, recipe: ShardRecipe, texts: _Texts) -> None:
         """Make the shards that are not there yet, in worker processes."""
         sizes, total = shards_in(texts.counts), sum(texts.counts)
         done = {number for number in range(len(sizes)) if is_whole(recipe.path(number))}
@@ -381,7 +381,7 @@ class Preparation:
             self.progress(split, count.read, count.read)
             writer.report = {**count.as_dict(), **unseen_in(columns)}
             if weights:
-                writer.parts = [Part(*pair) for pair in zip(parts, weights, strict=True)]
+                writer.parts = [MixturePart(*pair) for pair in zip(parts, weights, strict=True)]
         return Corpus.open(folder).report
 
     def _rest(

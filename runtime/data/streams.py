@@ -26,7 +26,7 @@ MEMORY = 1 << 29
 """Maximum bytes of memory for a dictionary of xz; `xz -9` needs 2^26."""
 
 
-class DamagedError(Exception):
+class DamagedStreamError(Exception):
     """A file that is cut off, or has bytes that are wrong for its compression or encoding."""
 
     def __init__(self, problem: str, help_: str) -> None:
@@ -241,7 +241,7 @@ def text_of_file(file: io.BufferedReader, path: str | Path) -> Iterator[io.Buffe
     Raises:
         InputError: it is an archive, or compressed in a way that is not read.
         OSError: it cannot be read.
-        DamagedError: it is compressed or in UTF-16 or UTF-32, and damaged or cut off.
+        DamagedStreamError: it is compressed or in UTF-16 or UTF-32, and damaged or cut off.
     """
     head = file.peek(_HEAD)
     _refuse(head, path)
@@ -250,7 +250,7 @@ def text_of_file(file: io.BufferedReader, path: str | Path) -> Iterator[io.Buffe
         head and start != head and start.startswith(head) for start in COMPRESSIONS
     ):
         help_ = "download or copy the file again"
-        raise DamagedError("the compressed file is cut off after its first bytes", help_)
+        raise DamagedStreamError("the compressed file is cut off after its first bytes", help_)
     try:
         if packed is not None:
             file = _buffered(_Decompressed(file, packed.decompressor))
@@ -265,11 +265,11 @@ def text_of_file(file: io.BufferedReader, path: str | Path) -> Iterator[io.Buffe
     except (EOFError, lzma.LZMAError, zlib.error) as error:
         program = packed.program if packed else ""
         help_ = f"download or copy the file again; '{program} -t {_last(path)}' tests it"
-        raise DamagedError(f"{program} file is damaged or cut off: {error}", help_) from error
+        raise DamagedStreamError(f"{program} file is damaged or cut off: {error}", help_) from error
     except UnicodeDecodeError as error:
         problem = f"the file is {error.encoding.upper()} by its byte order mark, but is damaged or"
         help_ = "copy the file again, or save it as UTF-8"
-        raise DamagedError(f"{problem} cut off: {error.reason}", help_) from error
+        raise DamagedStreamError(f"{problem} cut off: {error.reason}", help_) from error
 
 
 def _buffered(file: Any) -> io.BufferedReader:

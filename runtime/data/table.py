@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .columns.column import Column, Noise
     from .settings import BatchSettings
     from .shards.corpus import Corpus
-    from .shards.mixture import Part
+    from .shards.mixture import MixturePart
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Table:
         self.folder: Path = corpus.folder
         self.report: dict[str, Any] = corpus.report
         """Rows read, kept and dropped."""
-        self.parts: list[Part] = corpus.parts
+        self.parts: list[MixturePart] = corpus.parts
         """Rows and weight of each file; empty if every row occurs once in every epoch."""
         self.fitting = Fitting()
         """What the inputs of the objective require of the lengths of batches."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ...specs.findings import InputError, did_you_mean
-from .streams import DamagedError, text_of_file, unmarked_encoding
+from .streams import DamagedStreamError, text_of_file, unmarked_encoding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +81,7 @@ def raw_lines(path: str | Path | None) -> Iterator[bytes]:
                 if number == 1:
                     _refuse_old_line_ends(raw, name)
                 yield raw
-    except DamagedError as error:
+    except DamagedStreamError as error:
         raise InputError(error.problem, location=f"{name}:{number + 1}", help=error.help) from error
     except OSError as error:
         problem = f"cannot read the file: {error.strerror or error}"
@@ -101,7 +101,7 @@ def count_lines(path: str | Path) -> int:
                 lines += block.count(b"\n")
                 last = block[-1:]
                 is_text = b"\0" not in block
-    except (DamagedError, OSError):
+    except (DamagedStreamError, OSError):
         is_text = False
     if is_text and lines:
         return lines + (last != b"\n")

@@ -88,7 +88,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 @dataclass(slots=True)
-class Window:
+class LogWindow:
     """Metrics accumulated since the last report."""
 
     sums: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))

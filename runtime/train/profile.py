@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..data.table import Batch
     from .context import Losses, TrainingContext
     from .distributed.sampler import MicroBatches
-    from .history import Window
+    from .history import LogWindow
     from .losses import LossSums
 
 WARMUP = 3
@@ -62,7 +62,7 @@ class _Profiled(Trainer):
     profile: Profile
     _done = 0
 
-    def _next(self, work: Iterator[MicroBatches], window: Window) -> MicroBatches:
+    def _next(self, work: Iterator[MicroBatches], window: LogWindow) -> MicroBatches:
         if self._done == 0:
             self._recorder = Recorder(self.model, self.context.graph, self.context.placement.device)
             self._between = ExitStack()

@@ -41,7 +41,7 @@ from .distributed.sampler import (
 )
 from .distributed.world import World, signal_name
 from .engine import Engine
-from .history import History, Window
+from .history import History, LogWindow
 from .optimize import LossScaling, averaged_weights, make_optimizer, set_rate
 from .passes import Dropouts, chosen_kernels, freeze, planned_graph
 from .restore import newest, restore, state_in
@@ -239,7 +239,7 @@ class Trainer:
         run, state = self.run, self.state
         work = prefetch(self._stream_micro_batches())
         started, before = time.monotonic(), state.seconds
-        window, growth = Window(), Growth()
+        window, growth = LogWindow(), Growth()
         if self._patience_is_out():
             self.stop_reason = f"no improvement for {state.stale} validations"
         again_after = 2.0 if self.world.size > 1 else 0.0
@@ -254,7 +254,7 @@ class Trainer:
                 late = self._synchronize(report_due=report_due)
                 if report_due:
                     self._report(window)
-                    window = Window()
+                    window = LogWindow()
                 if state.update % run.evaluate.every == 0 or state.update == run.updates:
                     started_at = time.monotonic()
                     self._refuse_infinite()
@@ -268,7 +268,7 @@ class Trainer:
         work.close()  # type: ignore[attr-defined]
         return self._finish()
 
-    def _next(self, work: Iterator[MicroBatches], window: Window) -> MicroBatches:
+    def _next(self, work: Iterator[MicroBatches], window: LogWindow) -> MicroBatches:
         """Return the micro-batches of the next update."""
         started = time.monotonic()
         micro_batches = next(work)
@@ -400,7 +400,7 @@ class Trainer:
             return
         raise _not_finite(self.context, self.state.update)
 
-    def _report(self, window: Window) -> None:
+    def _report(self, window: LogWindow) -> None:
         """Report the averages over the updates since the last report."""
         state, seconds = self.state, time.monotonic() - window.since
         self._refuse_infinite()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from weft.blocks.registry import registry
-from weft.extensions.interop.importing.table import Table
+from weft.extensions.interop.importing.table import ImportTable
 from weft.graphs.checker.check import analyse
 from weft.runtime.train.run import Run
 from weft.specs.form import FORMAT, Spec
@@ -36,7 +36,7 @@ def test_no_release_has_written_an_older_format(formats: Any) -> None:
     assert formats == {}
 
 
-@pytest.mark.parametrize(("form", "formats"), [(Spec, SPECS), (Run, RUNS), (Table, TABLES)])
+@pytest.mark.parametrize(("form", "formats"), [(Spec, SPECS), (Run, RUNS), (ImportTable, TABLES)])
 def test_every_older_format_has_an_upgrade(form: Any, formats: Any) -> None:
     """A gap would refuse files that a release has written."""
     [newest] = form.model_fields["format"].annotation.__args__

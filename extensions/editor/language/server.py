@@ -30,7 +30,7 @@ from .positions import Lines
 from .problems import Problem, findings, fix_all
 from .rename import Renaming, renamable, rename
 from .schemas import schema_of
-from .symbols import Symbol, symbols
+from .symbols import OutlineSymbol, symbols
 
 _KINDS = {
     "key": lsp.CompletionItemKind.Property,
@@ -344,7 +344,7 @@ def _location(target: Place, uri: str, opened: Open) -> lsp.Location:
     return lsp.Location(file, range_of(lines, target.start, target.end))
 
 
-def _symbol(opened: Open, symbol: Symbol) -> lsp.DocumentSymbol:
+def _symbol(opened: Open, symbol: OutlineSymbol) -> lsp.DocumentSymbol:
     return lsp.DocumentSymbol(
         symbol.name,
         _SYMBOLS[symbol.kind],

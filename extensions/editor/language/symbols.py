@@ -23,7 +23,7 @@ _SECTIONS: dict[str, SymbolKind] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Symbol:
+class OutlineSymbol:
     """A part of a text with a name."""
 
     name: str
@@ -34,7 +34,7 @@ class Symbol:
     end: int
     name_start: int
     name_end: int
-    children: tuple[Symbol, ...] = ()
+    children: tuple[OutlineSymbol, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -43,7 +43,7 @@ class Symbol:
         return {**{key: getattr(self, key) for key in keys}, "children": children}
 
 
-def symbols(text: str, path: str) -> list[Symbol]:
+def symbols(text: str, path: str) -> list[OutlineSymbol]:
     """Return the outline of a text.
 
     Args:
@@ -55,14 +55,14 @@ def symbols(text: str, path: str) -> list[Symbol]:
     return [_section(entry) for entry in entries if entry.key]
 
 
-def _section(entry: Value) -> Symbol:
+def _section(entry: Value) -> OutlineSymbol:
     kind = _SECTIONS.get(entry.name)
     if kind is None:
         return _symbol(entry, "key", _short(entry))
     return _symbol(entry, "section", "", tuple(_part(entry_, kind) for entry_ in entry.entries))
 
 
-def _part(entry: Value, kind: SymbolKind) -> Symbol:
+def _part(entry: Value, kind: SymbolKind) -> OutlineSymbol:
     if kind == "template":
         inner = entry.get("nodes")
         nodes = tuple(_part(node, "node") for node in inner.entries) if inner else ()
@@ -80,11 +80,15 @@ def _part(entry: Value, kind: SymbolKind) -> Symbol:
 
 
 def _symbol(
-    entry: Value, kind: SymbolKind, detail: str, inner: tuple[Symbol, ...] = (), name: str = ""
-) -> Symbol:
+    entry: Value,
+    kind: SymbolKind,
+    detail: str,
+    inner: tuple[OutlineSymbol, ...] = (),
+    name: str = "",
+) -> OutlineSymbol:
     start, stop = entry.key or (entry.start, min(entry.end, entry.start + 1))
     shown = name or entry.name or "(no name)"
-    return Symbol(shown, kind, detail, start, max(entry.end, stop), start, stop, inner)
+    return OutlineSymbol(shown, kind, detail, start, max(entry.end, stop), start, stop, inner)
 
 
 def _short(value: Value | None) -> str:

@@ -29,7 +29,7 @@ POSITIONS = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ExportPlan:
     """A graph that CTranslate2 can express, with the options to set."""
 
     stacks: Stacks
@@ -39,7 +39,7 @@ class Plan:
     """Epsilon of all norms."""
 
 
-def ct2_plan(graph: Graph, model: Callable[[], nn.Module]) -> Plan:
+def ct2_plan(graph: Graph, model: Callable[[], nn.Module]) -> ExportPlan:
     """Return the plan for expressing a graph in CTranslate2.
 
     Args:
@@ -63,10 +63,10 @@ def ct2_plan(graph: Graph, model: Callable[[], nn.Module]) -> Plan:
     for stack, features in pairs:
         _tables_alike(stack, features, model, refusals)
     refusals.check()
-    return Plan(stacks, encoder, decoder, epsilon)
+    return ExportPlan(stacks, encoder, decoder, epsilon)
 
 
-def ct2_spec(plan: Plan, model: nn.Module) -> Any:
+def ct2_spec(plan: ExportPlan, model: nn.Module) -> Any:
     """Return the model as a CTranslate2 spec, without vocabularies.
 
     Args:

@@ -33,7 +33,7 @@ from ....plugin import (
 from ....runtime.codegen.module import Program, init_table, lower
 from ....runtime.spec.check import Source
 from . import torch_kernels
-from .source_bundle import Gatherer, Symbol
+from .source_bundle import Gatherer, SourceSymbol
 from .source_format import WIDTH, defaults_of, laid_out
 from .vocabulary import tokens_of
 
@@ -47,7 +47,7 @@ _STEPPING = (("blocks.kernels.decode_state", "Capacity"), ("runtime.decode.stepp
 """Definitions that callers of `begin` and `step` use."""
 _ROOT = __name__.partition(".extensions")[0]
 _REPLACEMENTS = {
-    Symbol(f"{_ROOT}.{module}", name): Symbol(torch_kernels.__name__, name)
+    SourceSymbol(f"{_ROOT}.{module}", name): SourceSymbol(torch_kernels.__name__, name)
     for module, names in torch_kernels.REPLACED.items()
     for name in names
 }
@@ -211,7 +211,7 @@ def ejected_text(graph: Graph, *, trained: bool = False, ids: str = "") -> tuple
     models = _models(program)
     gatherer = Gatherer({_ROOT, *blocks, *(inner.module for inner in models)}, _REPLACEMENTS)
     stepping = _STEPPING if graph.step_axis is not None else ()
-    called = [Symbol(f"{_ROOT}.{module}", name) for module, name in stepping]
+    called = [SourceSymbol(f"{_ROOT}.{module}", name) for module, name in stepping]
     for symbol in called:
         gatherer.want(symbol)
     source = program.source if trained else program.source + _initialize(graph)
@@ -225,7 +225,7 @@ def ejected_text(graph: Graph, *, trained: bool = False, ids: str = "") -> tuple
         gatherer.add_text(module, laid_out(text, defaults), ())
     doc = (ast.get_docstring(ast.parse(program.source)) or "").partition("\n")[0]
     names = gatherer.names()
-    name = names[Symbol(_GENERATED, program.root)]
+    name = names[SourceSymbol(_GENERATED, program.root)]
     head = _HEAD.format(
         doc=textwrap.fill(doc, WIDTH - 3),
         others="".join(

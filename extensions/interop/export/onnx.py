@@ -32,11 +32,11 @@ from .onnx_graph import (
     ROWS,
     Axes,
     Begin,
-    Leaf,
     Loop,
     Named,
-    Session,
-    Step,
+    OnnxLeaf,
+    OnnxSession,
+    OnnxStep,
     axes_of,
     grown_of,
     leaves,
@@ -55,7 +55,7 @@ STEPS = 8
 """Positions decoded for each pair."""
 
 
-def _compare_steps(step: Step, states: list[Named], folder: Path, graph: Graph) -> float:
+def _compare_steps(step: OnnxStep, states: list[Named], folder: Path, graph: Graph) -> float:
     """Return the largest difference of single steps, from random states of several lengths.
 
     Args:
@@ -67,7 +67,7 @@ def _compare_steps(step: Step, states: list[Named], folder: Path, graph: Graph) 
     Raises:
         InputError: the graph does not run for some number of past positions.
     """
-    session, far = Session(folder / "step.onnx", graph), 0.0
+    session, far = OnnxSession(folder / "step.onnx", graph), 0.0
     windows = {int(part.arguments.get("window") or 0) for _, _, part in owned_parts(graph.root)}
     pasts = {0, 1, 2, 17}.union(*({window, window + 1, window + 9} for window in windows))
     tables = position_limits(graph)
@@ -108,8 +108,8 @@ def _compare_decoding(
     Raises:
         InputError: a graph does not run for some lengths.
     """
-    step = Session(folder / "step.onnx", graph)
-    begin = Session(folder / "begin.onnx", graph) if loop.fixed else None
+    step = OnnxSession(folder / "step.onnx", graph)
+    begin = OnnxSession(folder / "begin.onnx", graph) if loop.fixed else None
     description = json.loads((folder / "model.json").read_text())
     same, far = 0, 0.0
     for batch, length in _SHAPES:
@@ -131,7 +131,10 @@ def _compare_decoding(
 
 
 def _start(
-    description: Mapping[str, Any], begin: Session | None, fixed: Mapping[str, Tensor], rows: int
+    description: Mapping[str, Any],
+    begin: OnnxSession | None,
+    fixed: Mapping[str, Tensor],
+    rows: int,
 ) -> dict[str, Tensor]:
     """Return the state before the first step, as described by `model.json`."""
     if begin is not None:
@@ -148,7 +151,7 @@ def _start(
 class _Run:
     """Runs `step.onnx` repeatedly and carries its state."""
 
-    def __init__(self, step: Session, loop: Loop, state: Mapping[str, Tensor]) -> None:
+    def __init__(self, step: OnnxSession, loop: Loop, state: Mapping[str, Tensor]) -> None:
         self.step, self.loop, self.state = step, loop, dict(state)
         self.written = 0
 
@@ -328,7 +331,7 @@ def _forward(graph: Graph, model: nn.Module, formed: nn.Module, folder: Path) ->
     # An output may have the same name as an input.
     names = [f"{name}.y" if name in graph.inputs else name for name in outputs]
     write_onnx(_Forward(formed, graph), examples, names, folder / "model.onnx", graph)
-    session, far = Session(folder / "model.onnx", graph), []
+    session, far = OnnxSession(folder / "model.onnx", graph), []
     for batch, length in _SHAPES:
         inputs = {
             input_.name: input_.example
@@ -382,7 +385,7 @@ def _stepping(
     count = [Named(PAST, (PAST,), torch.zeros(2, dtype=torch.long))] if counted else []
     changed = [f"next.{state.name}" for state in states if kinds[state.name] != "fixed"]
     write_onnx(
-        Step(formed, loop, like, counted=counted, grown=grown),
+        OnnxStep(formed, loop, like, counted=counted, grown=grown),
         [tokens, *count, *states],
         [loop.output, *changed],
         folder / "step.onnx",
@@ -404,7 +407,7 @@ def _stepping(
     _write_json(
         folder, graph, {"graphs": graphs, "special": _special_tokens(checkpoint), "kinds": kinds}
     )
-    step = Step(model, loop, like, counted=counted, grown=grown)
+    step = OnnxStep(model, loop, like, counted=counted, grown=grown)
     far = _compare_steps(step, [*count, *states], folder, graph)
     same, other = _compare_decoding(graph, model, loop, folder)
     return CheckedOnnx(onnx_files(graph), len(_SHAPES), same, max(far, other))
@@ -445,7 +448,10 @@ def _lengths(graph: Graph) -> dict[tuple[int, int], str]:
 
 
 def _state_axes(
-    leaf: Leaf, other: Leaf, lengths: Mapping[tuple[int, int], str], grown: Mapping[str, int]
+    leaf: OnnxLeaf,
+    other: OnnxLeaf,
+    lengths: Mapping[tuple[int, int], str],
+    grown: Mapping[str, int],
 ) -> Axes:
     """Return the shape of a state tensor; sizes that differ between examples become names."""
     axes: list[str | int] = []

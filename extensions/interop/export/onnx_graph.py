@@ -29,7 +29,7 @@ NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class OnnxLeaf:
     """One tensor of a state."""
 
     name: str
@@ -38,16 +38,16 @@ class Leaf:
     value: Tensor
 
 
-def leaves(state: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
+def leaves(state: Any, path: tuple[str, ...] = ()) -> Iterator[OnnxLeaf]:
     """Yield the tensors of a state in a fixed order."""
     if isinstance(state, State):
         for kind in KINDS:
             for name, value in getattr(state, kind).items():
-                yield Leaf(".".join((*path, name)), kind, value)
+                yield OnnxLeaf(".".join((*path, name)), kind, value)
     elif isinstance(state, Mapping):
         for name, inner in state.items():
             if name.startswith(KEPT):  # a value that is constant over steps
-                yield Leaf(".".join((*path, kept_value(name)[0])), "fixed", inner)
+                yield OnnxLeaf(".".join((*path, kept_value(name)[0])), "fixed", inner)
             else:
                 yield from leaves(inner, (*path, name))
     elif isinstance(state, Sequence):
@@ -152,7 +152,7 @@ def _none(like: Tensor, rows: int) -> Tensor:
     return like.new_zeros(rows, *like.shape[1:-2], 0, like.size(-1))
 
 
-class Step(nn.Module):
+class OnnxStep(nn.Module):
     """One decoding step: from tokens and state to logits and the changed state tensors."""
 
     def __init__(
@@ -436,7 +436,7 @@ def _frames(trace: types.TracebackType | None) -> list[types.FrameType]:
     return frames
 
 
-class Session:
+class OnnxSession:
     """An ONNX graph in onnxruntime, on the CPU."""
 
     def __init__(self, path: Path, graph: Graph) -> None:

@@ -28,7 +28,7 @@ _Outside = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Symbol:
+class SourceSymbol:
     """A definition at the top of a file."""
 
     module: str
@@ -49,14 +49,14 @@ class _Piece:
 
 
 @dataclass(slots=True)
-class Source:
+class SourceFile:
     """One parsed file: its definitions and imports."""
 
     module: str
     lines: list[str]
     doc: str
     pieces: dict[str, _Piece] = field(default_factory=dict)
-    inside: dict[str, Symbol] = field(default_factory=dict)
+    inside: dict[str, SourceSymbol] = field(default_factory=dict)
     """Local name to the definition in another gathered file."""
     outside: dict[str, _Outside] = field(default_factory=dict)
     """Local name to an import that is kept."""
@@ -64,7 +64,7 @@ class Source:
     """Constant to the first constant of its statement: B to `A` in `A, B = 1, 2`."""
 
     @classmethod
-    def parse(cls, module: str, text: str, ours: Iterable[str]) -> Source:
+    def parse(cls, module: str, text: str, ours: Iterable[str]) -> SourceFile:
         """Parse a file.
 
         Args:
@@ -98,7 +98,7 @@ class Source:
         for alias in statement.names:
             local = alias.asname or alias.name
             if module.partition(".")[0] in ours:
-                self.inside[local] = Symbol(module, alias.name)
+                self.inside[local] = SourceSymbol(module, alias.name)
             elif module != "__future__":
                 self.outside[local] = (module, alias.name, alias.asname or "")
 
@@ -156,7 +156,9 @@ class Gatherer:
     """Collects definitions by following names from file to file."""
 
     def __init__(
-        self, packages: Iterable[str], replacements: Mapping[Symbol, Symbol] | None = None
+        self,
+        packages: Iterable[str],
+        replacements: Mapping[SourceSymbol, SourceSymbol] | None = None,
     ) -> None:
         """Start with no files.
 
@@ -166,8 +168,8 @@ class Gatherer:
         """
         self.replacements = replacements or {}
         self.packages = frozenset(packages)
-        self.sources: dict[str, Source] = {}
-        self.required: set[Symbol] = set()
+        self.sources: dict[str, SourceFile] = {}
+        self.required: set[SourceSymbol] = set()
 
     def add_text(self, module: str, text: str, names: Iterable[str] | None = None) -> None:
         """Add a text as the source of a module, and include definitions of it.
@@ -177,11 +179,11 @@ class Gatherer:
             text: its source.
             names: the definitions to include, with those that they need; all if not given.
         """
-        self.sources[module] = Source.parse(module, text, self.packages)
+        self.sources[module] = SourceFile.parse(module, text, self.packages)
         for name in self.sources[module].pieces if names is None else names:
-            self.want(Symbol(module, name))
+            self.want(SourceSymbol(module, name))
 
-    def want(self, symbol: Symbol) -> None:
+    def want(self, symbol: SourceSymbol) -> None:
         """Include a definition, and every definition that it needs.
 
         Raises:
@@ -195,32 +197,32 @@ class Gatherer:
             self.required.add(origin)
             waiting += self._needs(origin)
 
-    def _origin(self, symbol: Symbol) -> Symbol:
+    def _origin(self, symbol: SourceSymbol) -> SourceSymbol:
         """Return the defining symbol, following imports between files and replacements."""
         symbol = self.replacements.get(symbol, symbol)
         source = self._source(symbol.module)
         if symbol.name in source.same:
-            return Symbol(symbol.module, source.same[symbol.name])
+            return SourceSymbol(symbol.module, source.same[symbol.name])
         if symbol.name in source.pieces:
             return symbol
         if symbol.name in source.inside:
             return self._origin(source.inside[symbol.name])
         raise InputError(f"'{symbol.name}' is not defined at the top level of {symbol.module}")
 
-    def _source(self, module: str) -> Source:
+    def _source(self, module: str) -> SourceFile:
         if module not in self.sources:
             spec = importlib.util.find_spec(module)
             if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
                 raise InputError(f"the source of {module} is not available")
             text = Path(spec.origin).read_text(encoding="utf-8")
-            self.sources[module] = Source.parse(module, text, self.packages)
+            self.sources[module] = SourceFile.parse(module, text, self.packages)
         return self.sources[module]
 
-    def _needs(self, symbol: Symbol) -> Iterator[Symbol]:
+    def _needs(self, symbol: SourceSymbol) -> Iterator[SourceSymbol]:
         source = self.sources[symbol.module]
         for name in sorted({name_node.id for name_node in source.pieces[symbol.name].names}):
             if name in source.pieces or name in source.same:
-                yield self._origin(Symbol(symbol.module, name))
+                yield self._origin(SourceSymbol(symbol.module, name))
             elif name in source.inside:
                 yield self._origin(source.inside[name])
 
@@ -234,7 +236,7 @@ class Gatherer:
         parts = [_imports([imported for _, imported in outside])]
         for module in order:
             source = self.sources[module]
-            mine = [name for name in source.pieces if Symbol(module, name) in self.required]
+            mine = [name for name in source.pieces if SourceSymbol(module, name) in self.required]
             head = f"# --- {titles.get(module, source.doc or module)}"
             parts.append("\n\n" + head[:WIDTH].rstrip() if mine else "")
             previous: type[ast.stmt] | None = None
@@ -242,7 +244,8 @@ class Gatherer:
                 piece = source.pieces[name]
                 are_assignments = {previous, piece.kind} <= {ast.Assign, ast.AnnAssign}
                 parts.append(
-                    ("" if are_assignments else "\n\n") + self._text(Symbol(module, name), names)
+                    ("" if are_assignments else "\n\n")
+                    + self._text(SourceSymbol(module, name), names)
                 )
                 previous = piece.kind
         return "\n".join(part for part in parts if part).replace("\n\n\n", "\n\n", 1) + "\n"
@@ -298,13 +301,13 @@ class Gatherer:
                         )
         return sorted(imports.items())
 
-    def names(self) -> dict[Symbol, str]:
+    def names(self) -> dict[SourceSymbol, str]:
         """Return a unique name in the bundled file for every definition."""
-        names: dict[Symbol, str] = {}
+        names: dict[SourceSymbol, str] = {}
         taken = {local for local, _ in self._outside()}
         for module in self._order():
             for name in self.sources[module].pieces:
-                symbol = Symbol(module, name)
+                symbol = SourceSymbol(module, name)
                 if symbol not in self.required:
                     continue
                 unique, number = name, 2
@@ -314,14 +317,14 @@ class Gatherer:
                 names[symbol] = unique
         return names
 
-    def _text(self, symbol: Symbol, names: dict[Symbol, str]) -> str:
+    def _text(self, symbol: SourceSymbol, names: dict[SourceSymbol, str]) -> str:
         """Return the text of a definition, with names replaced by their unique names."""
         source = self.sources[symbol.module]
         piece = source.pieces[symbol.name]
         lines = [line.encode() for line in source.lines]
         changes: list[tuple[int, int, str, str]] = []
         for name_node in piece.names:
-            target = Symbol(symbol.module, name_node.id)
+            target = SourceSymbol(symbol.module, name_node.id)
             target = (
                 target if name_node.id in source.pieces else source.inside.get(name_node.id, target)
             )

@@ -41,7 +41,7 @@ _PLAIN: Mapping[str, tuple[Any, ...]] = {
 _NAME = re.compile(r"[\w.]+")
 
 
-class Adapter:
+class LoraAdapter:
     """The low-rank matrices of a folder, by the name of the tensor to which they are added."""
 
     def __init__(self, folder: Path, prefix: str = "", endings: Mapping[str, str] = {}) -> None:

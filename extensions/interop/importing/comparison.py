@@ -28,7 +28,7 @@ from ....plugin import (
 )
 from .config import read_object
 from .hf import Imported, refuse_another_folder, table_for
-from .layer_outputs import Compared, Comparison, distance, watched, without_padding
+from .layer_outputs import Compared, LayerComparison, distance, watched, without_padding
 from .table import load_table
 from .tensors import INDEX, files_of
 
@@ -114,7 +114,7 @@ def refuse_without_library() -> None:
 
 def save_if_equal(
     imported: Imported, folder: Path | str, table: Path | str | None, out: Path | str
-) -> Comparison:
+) -> LayerComparison:
     """Write an imported model as a checkpoint, if the checkpoint computes what its source does.
 
     What is compared is the written checkpoint, opened again; an older one at the path is replaced
@@ -144,7 +144,7 @@ def save_if_equal(
 
 def compare(
     checkpoint: Imported | Checkpoint, folder: Path | str, table: Path | str | None = None
-) -> Comparison:
+) -> LayerComparison:
     """Compare the outputs of an imported model with those of its source.
 
     Args:
@@ -188,7 +188,7 @@ def compare(
         notes.append(
             f"not compared, because {type(theirs).__name__} lacks it: {', '.join(skipped)}"
         )
-    return Comparison(
+    return LayerComparison(
         name=type(theirs).__name__, compared=tuple(compared), first=differ, notes=tuple(notes)
     )
 
@@ -268,7 +268,7 @@ def _class(architectures: tuple[str, ...], config: Mapping[str, Any], library: A
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ComparedBatch:
     """The same random inputs for both models."""
 
     sizes: Mapping[str, int]
@@ -278,7 +278,7 @@ class Batch:
     """Length of a time axis to the mask [B, length] of positions without padding."""
 
 
-def _batches(graph: Graph, theirs: nn.Module) -> Iterator[Batch]:
+def _batches(graph: Graph, theirs: nn.Module) -> Iterator[ComparedBatch]:
     """Yield batches of several lengths; in all but the first row, the last positions are padding.
 
     Raises:
@@ -308,7 +308,7 @@ def _batches(graph: Graph, theirs: nn.Module) -> Iterator[Batch]:
 
 def _batch(
     graph: Graph, sizes: Mapping[str, int], config: Any, names: frozenset[str], *, seed: int
-) -> Batch:
+) -> ComparedBatch:
     """Return random inputs of given sizes."""
     generator = torch.Generator().manual_seed(seed)
     ours, theirs, real = dict[str, Tensor](), dict[str, Tensor](), dict[int, Tensor]()
@@ -340,7 +340,7 @@ def _batch(
             theirs[port] = tensor.transpose(1, 2) if port == "input_features" else tensor
     if causal:
         theirs["attention_mask"] = real[ours["tokens"].size(1)].long()
-    return Batch(sizes, ours, theirs, real)
+    return ComparedBatch(sizes, ours, theirs, real)
 
 
 def _ended(ids: Tensor, valid: Tensor, end: int, count: int) -> Tensor:
@@ -368,7 +368,7 @@ def _kept(shape: list[int]) -> Tensor:
     return torch.arange(length) < lengths[:, None]
 
 
-def _compared(output: str, actual: Tensor, expected: Tensor, batch: Batch) -> Compared:
+def _compared(output: str, actual: Tensor, expected: Tensor, batch: ComparedBatch) -> Compared:
     """Compare an output, without positions of padding."""
     sizes = batch.sizes
     if actual.shape == (*expected.shape, 1):  # one class: ELECTRA has no axis for it

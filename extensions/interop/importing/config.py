@@ -19,7 +19,7 @@ from ....specs.expressions import (
     names_in,
 )
 from ....specs.reader import LARGEST, read_file
-from .table import Condition, Table
+from .table import Condition, ImportTable
 
 JOINT = "__"
 """Separator of the keys of nested objects: `rope_parameters__rope_theta`."""
@@ -219,7 +219,7 @@ def _flat(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
             yield from _flat(inner, f"{before}{key}{JOINT}")
 
 
-def read_configuration(folder: Path, table: Table) -> Configuration:
+def read_configuration(folder: Path, table: ImportTable) -> Configuration:
     """Read the configuration from a model's folder.
 
     Raises:
@@ -309,7 +309,7 @@ class Attempts:
         self.findings.append(finding)
 
 
-def settle(table: Table, source: str, config: Configuration) -> dict[str, Any]:
+def settle(table: ImportTable, source: str, config: Configuration) -> dict[str, Any]:
     """Evaluate `spec`, `params` and `tokens` of a table for one configuration.
 
     Args:
@@ -342,7 +342,7 @@ def settle(table: Table, source: str, config: Configuration) -> dict[str, Any]:
     return values
 
 
-def keys_read(table: Table) -> frozenset[str]:
+def keys_read(table: ImportTable) -> frozenset[str]:
     """Return the keys that the spec, params, requirements and tokens of a table read.
 
     Keys that only a default of another key reads are not among them.

@@ -27,7 +27,7 @@ from ....plugin import (
 from ....runtime.data.hub import HUB
 from ....specs.load import FOLDERS, load
 from ....specs.reader import read_file, shipped_names
-from .adapter import Adapter
+from .adapter import LoraAdapter
 from .config import (
     Configuration,
     classes_of,
@@ -40,13 +40,13 @@ from .generation import Generation, read_generation
 from .inherit import FOLDER, LIBRARY
 from .names import matcher
 from .plan import assigned
-from .table import Table, load_table
+from .table import ImportTable, load_table
 from .tensors import Tensors
 from .weights import converted
 
 
 def _without_effect(
-    table: Table,
+    table: ImportTable,
     source: str,
     graph: Graph,
     tensors: Collection[str],
@@ -125,7 +125,7 @@ OURS = "tokenizer.model"
 
 
 def tokenizers_for(
-    table: Table, folder: Path, graph: Graph
+    table: ImportTable, folder: Path, graph: Graph
 ) -> tuple[dict[str, bytes], tuple[str, ...]]:
     """Return the tokenizer files for the checkpoint by name, and notes for the user.
 
@@ -255,7 +255,7 @@ def import_hf(
     graph = graph_from(settled, source)
     lora = None
     if adapter is not None:
-        lora = Adapter(Path(adapter), loaded.prefix, loaded.endings)
+        lora = LoraAdapter(Path(adapter), loaded.prefix, loaded.endings)
     with Tensors(folder, loaded.prefix, loaded.endings, lora) as theirs:
         weights = converted(loaded, source, graph.weights(), theirs, config, graph.ties)
         idle = _without_effect(loaded, source, graph, [*theirs], config)
@@ -278,7 +278,7 @@ def import_hf(
 
 
 def _origin(
-    table: Table, config: Configuration, tokens: Mapping[str, Any], generation: Generation
+    table: ImportTable, config: Configuration, tokens: Mapping[str, Any], generation: Generation
 ) -> dict[str, Any]:
     """Return the origin of the model and its generation settings, as stored in a checkpoint."""
     return {
@@ -320,7 +320,7 @@ def table_for(folder: Path) -> str:
     )
 
 
-def _is_for(table: Table, source: str, folder: Path) -> bool:
+def _is_for(table: ImportTable, source: str, folder: Path) -> bool:
     """Return whether a model meets the requirements of a table."""
     try:
         settle(table, source, read_configuration(folder, table))

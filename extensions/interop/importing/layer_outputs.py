@@ -44,7 +44,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class LayerComparison:
     """The comparison of two models; `str` of it is a report of several lines."""
 
     name: str

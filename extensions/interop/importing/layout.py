@@ -25,7 +25,7 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TensorLayout:
     """The selection and order of elements; axes that are not mentioned stay as they are."""
 
     split: tuple[Sizes | None, ...] = ()

@@ -13,9 +13,9 @@ from typing import Any
 from ....plugin import Finding, SpecError, pointer
 from ....specs.expressions import ExpressionError
 from .config import Configuration
-from .layout import Layout
+from .layout import TensorLayout
 from .names import filled, matcher, numbers_of
-from .table import Table, Weight
+from .table import ImportTable, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class Origin:
     numbers: Mapping[str, int]
     """Values of the placeholders that stand for numbers."""
 
-    def layout(self, config: Configuration) -> Layout:
+    def layout(self, config: Configuration) -> TensorLayout:
         """Return the layout of the weight in its source tensor.
 
         Raises:
             ExpressionError: an expression cannot be evaluated, or is not a whole number.
         """
         weight = self.weight
-        return Layout(
+        return TensorLayout(
             split=tuple(
                 None if sizes is None else tuple(self._whole(size, config) for size in sizes)
                 for sizes in weight.split
@@ -95,7 +95,7 @@ class Origin:
 
 
 def assigned(
-    table: Table, source: str, paths: Iterable[str]
+    table: ImportTable, source: str, paths: Iterable[str]
 ) -> tuple[dict[str, Origin], list[str]]:
     """Match each target path with a pattern of the table.
 

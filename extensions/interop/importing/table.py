@@ -21,7 +21,7 @@ from .inherit import inherited
 from .names import holes_in, uses_in
 
 
-class Record(BaseModel):
+class TableRecord(BaseModel):
     """Frozen record; unknown keys are errors."""
 
     model_config = ConfigDict(
@@ -29,7 +29,7 @@ class Record(BaseModel):
     )
 
 
-class Condition(Record):
+class Condition(TableRecord):
     """Requirement on the configuration, with exactly one of `that` and `key`."""
 
     that: str | None = None
@@ -55,7 +55,7 @@ Number = int | str
 """A number, or an expression."""
 
 
-class Weight(Record):
+class Weight(TableRecord):
     """Origin of one weight, and the operations applied to it, in the order of these keys."""
 
     names: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(alias="from")] = ()
@@ -82,7 +82,7 @@ class Weight(Record):
     none."""
 
 
-class Table(Record):
+class ImportTable(TableRecord):
     """An import table."""
 
     format: Literal[1]
@@ -118,7 +118,7 @@ class Table(Record):
     """SentencePiece files whose ids the model uses; copied to the checkpoint if they exist."""
 
 
-def load_table(name: str | Path) -> tuple[Table, str]:
+def load_table(name: str | Path) -> tuple[ImportTable, str]:
     """Read a table file or a shipped table.
 
     Args:
@@ -132,14 +132,14 @@ def load_table(name: str | Path) -> tuple[Table, str]:
         SpecError: the JSON, its structure or a pattern in it is invalid.
     """
     value, source = inherited(name)
-    table = parse(Table, value, source, TABLES)
+    table = parse(ImportTable, value, source, TABLES)
     findings = list(_wrong(table, source))
     if findings:
         raise SpecError(findings)
     return table, source
 
 
-def _wrong(table: Table, source: str) -> Iterator[Finding]:
+def _wrong(table: ImportTable, source: str) -> Iterator[Finding]:
     """Yield findings that go beyond the structure of the document."""
 
     def finding(at: str, problem: str, help_: str) -> Finding:

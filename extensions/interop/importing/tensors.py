@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ....plugin import InputError
-from .adapter import Adapter
+from .adapter import LoraAdapter
 from .config import read_object
 from .names import table_name
 
@@ -38,7 +38,7 @@ class Tensors:
         folder: Path,
         prefix: str,
         endings: Mapping[str, str],
-        adapter: Adapter | None = None,
+        adapter: LoraAdapter | None = None,
     ) -> None:
         """Open the files; tensors are read on access.
 

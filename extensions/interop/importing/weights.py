@@ -17,7 +17,7 @@ from ....specs.expressions import ExpressionError
 from .config import Configuration
 from .names import matcher
 from .plan import Origin, assigned
-from .table import Table
+from .table import ImportTable
 from .tensors import Tensors
 
 MOST_NAMED = 12
@@ -25,7 +25,7 @@ MOST_NAMED = 12
 
 
 def converted(
-    table: Table,
+    table: ImportTable,
     source: str,
     shapes: Mapping[str, tuple[int, ...]],
     theirs: Tensors,
@@ -182,7 +182,7 @@ class _Reader:
 
 
 def _check_names(
-    table: Table,
+    table: ImportTable,
     source: str,
     plan: Mapping[str, tuple[Origin, Sequence[tuple[str, ...]]]],
     without: Sequence[str],

@@ -141,7 +141,7 @@ class SentenceScore:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class EvalbSummary:
     """Sums over sentences, and the derived scores in percent."""
 
     sentences: int
@@ -216,28 +216,28 @@ def percent(part: int, total: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class EvalbScores:
     """Scores of all parses."""
 
     sentences: tuple[SentenceScore, ...]
     cutoff: int
 
     @property
-    def all(self) -> Summary:
+    def all(self) -> EvalbSummary:
         """Return the scores over sentences of every length, which are the ones to report."""
         return summed(self.sentences)
 
     @property
-    def short(self) -> Summary:
+    def short(self) -> EvalbSummary:
         """Return the scores over sentences up to the cutoff length."""
         return summed(sentence for sentence in self.sentences if sentence.length <= self.cutoff)
 
 
-def summed(sentences: Iterable[SentenceScore]) -> Summary:
+def summed(sentences: Iterable[SentenceScore]) -> EvalbSummary:
     """Sum up the valid sentences and count the others."""
     all_ = list(sentences)
     valid = [sentence for sentence in all_ if sentence.status == "valid"]
-    return Summary(
+    return EvalbSummary(
         sentences=len(all_),
         errors=sum(sentence.status == "error" for sentence in all_),
         skipped=sum(sentence.status == "skip" for sentence in all_),
@@ -253,7 +253,9 @@ def summed(sentences: Iterable[SentenceScore]) -> Summary:
     )
 
 
-def score(gold: Iterable[str], test: Iterable[str], settings: EvalbSettings = COLLINS) -> Scores:
+def score(
+    gold: Iterable[str], test: Iterable[str], settings: EvalbSettings = COLLINS
+) -> EvalbScores:
     """Compare parses with gold, line by line.
 
     Args:
@@ -266,7 +268,7 @@ def score(gold: Iterable[str], test: Iterable[str], settings: EvalbSettings = CO
     """
     pairs = zip(gold, test, strict=True)
     sentences = tuple(_compare(n, g, t, settings) for n, (g, t) in enumerate(pairs, 1))
-    return Scores(sentences, settings.cutoff)
+    return EvalbScores(sentences, settings.cutoff)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from .evalb import Scores, SentenceScore, Summary, percent
+from .evalb import EvalbScores, EvalbSummary, SentenceScore, percent
 
 _STATUS = {"valid": 0, "error": 1, "skip": 2}
 _RULE = "=" * 76
@@ -15,17 +15,17 @@ _HEAD = (
 )
 
 
-def report(scores: Scores) -> str:
+def report(scores: EvalbScores) -> str:
     """Return the table of sentences and both summaries, exactly as the program prints them."""
     return "\n".join(_lines(scores)) + "\n"
 
 
-def summaries(scores: Scores) -> str:
+def summaries(scores: EvalbScores) -> str:
     """Return both summaries without the table of sentences."""
     return "\n".join(_summaries(scores)) + "\n"
 
 
-def _lines(scores: Scores) -> Iterator[str]:
+def _lines(scores: EvalbScores) -> Iterator[str]:
     yield _HEAD
     yield _RULE
     yield from map(_row, scores.sentences)
@@ -42,7 +42,7 @@ def _lines(scores: Scores) -> Iterator[str]:
     yield from _summaries(scores)
 
 
-def _summaries(scores: Scores) -> Iterator[str]:
+def _summaries(scores: EvalbScores) -> Iterator[str]:
     total = scores.all
     yield "=== Summary ==="
     yield ""
@@ -67,7 +67,7 @@ def _row(sentence: SentenceScore) -> str:
     )
 
 
-def _summary(summary: Summary) -> Iterator[str]:
+def _summary(summary: EvalbSummary) -> Iterator[str]:
     figures = summary.as_json()
     if not summary.matched:
         figures["f1"] = math.nan  # as the program prints 0 / 0

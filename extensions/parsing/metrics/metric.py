@@ -17,18 +17,18 @@ from ....runtime.metrics import metric
 from ..decode.parse import Parse, Parser, Warn
 from ..decode.tree_repair import Repairs
 from ..trees.trees import Tree
-from .evalb import COLLINS, EvalbSettings, Scores, percent, score
+from .evalb import COLLINS, EvalbScores, EvalbSettings, percent, score
 
 AT_ONCE = 500
 """Sentences that are sorted by length together, to form batches."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredParses:
     """Parses and their scores."""
 
     parses: tuple[Parse | None, ...]
-    scores: Scores
+    scores: EvalbScores
     malformed: int
     """Outputs that were not a tree over the words."""
     unfinished: int
@@ -65,7 +65,7 @@ def measure(
     *,
     warn: Warn | None = None,
     callback: Callable[[int], None] | None = None,
-) -> Measured:
+) -> MeasuredParses:
     """Parse the words of gold trees and score the parses.
 
     Args:
@@ -85,7 +85,7 @@ def measure(
 
 def measured(
     parses: Sequence[Parse | None], gold: Sequence[Tree], settings: EvalbSettings = COLLINS
-) -> Measured:
+) -> MeasuredParses:
     """Score parses against gold trees."""
     repairs, malformed, unfinished, tags, right = Repairs(), 0, 0, 0, 0
     for parse, tree in zip(parses, gold, strict=True):
@@ -100,7 +100,7 @@ def measured(
                 tag == leaf.tag for tag, leaf in zip(parse.tags, tree.leaves(), strict=True)
             )
     lines = ("" if parse is None else str(parse.tree) for parse in parses)
-    return Measured(
+    return MeasuredParses(
         parses=tuple(parses),
         scores=score(map(str, gold), lines, settings),
         malformed=malformed,

@@ -34,7 +34,7 @@ _IN_ROW = re.compile("in the row '[^']*'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class JobPlan:
     """A study with all its rows, and what is wrong with it."""
 
     study: StudySettings
@@ -86,7 +86,7 @@ def _is_of_objective(change: Change, objective: Graph) -> bool:
 
 def plan_study(
     study: StudySettings, source: str, flops_per_second: Callable[[Run], float] | None = None
-) -> Plan:
+) -> JobPlan:
     """Check all rows of a study and return them with their costs.
 
     Nothing is trained and no data is prepared; the files of the data are read for their digest.
@@ -98,9 +98,9 @@ def plan_study(
             checks no duration.
     """
 
-    def failed(findings: list[Finding]) -> Plan:
+    def failed(findings: list[Finding]) -> JobPlan:
         all_findings = tuple(findings)
-        return Plan(study=study, source=source, base=None, rows=(), findings=all_findings)
+        return JobPlan(study=study, source=source, base=None, rows=(), findings=all_findings)
 
     rows, base, wrong = None, None, list[Finding]()
     try:
@@ -128,7 +128,7 @@ def plan_study(
     if not [finding for finding in wrong if finding.level == "error"]:
         rows_planned = [with_keys(study, planned, digests) for planned in rows_planned]
         wrong += copies(rows_planned, base.study)
-    return Plan(
+    return JobPlan(
         study=study, source=source, base=base, rows=tuple(rows_planned), findings=_once(wrong)
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .base import Run
-from .plan import Plan
+from .plan import JobPlan
 from .planned import Planned
 
 HOUR = 3600.0
@@ -38,7 +38,7 @@ def size(count: float) -> str:
     raise AssertionError
 
 
-def cost_rows(plan: Plan, flops_per_second: Speed) -> list[tuple[str, ...]]:
+def cost_rows(plan: JobPlan, flops_per_second: Speed) -> list[tuple[str, ...]]:
     """Return a table of the costs of the rows, with a header and a total."""
     head = ("row", "parameters", "", "FLOPs", "decoding", "memory", "updates", "one run", "all")
     rows: list[tuple[str, ...]] = [head]
@@ -76,7 +76,7 @@ def percent(value: int, base: int) -> str:
     return f"{value / base - 1:+.2%}"
 
 
-def copied(plan: Plan, row: Planned) -> str:
+def copied(plan: JobPlan, row: Planned) -> str:
     """Return the name of the first row that trains the same as a row; `""` if it is the first."""
     first = next(
         other for other in plan.rows if other is row or (row.keys and other.keys == row.keys)
@@ -84,14 +84,14 @@ def copied(plan: Plan, row: Planned) -> str:
     return "" if first is row else first.name
 
 
-def seconds_of_row(plan: Plan, row: Planned, flops_per_second: Speed) -> float | None:
+def seconds_of_row(plan: JobPlan, row: Planned, flops_per_second: Speed) -> float | None:
     """Return the time of all runs of a row, one at a time; None if another row trains the same."""
     if copied(plan, row):
         return None
     return row.costs.seconds(flops_per_second(row.run)) * len(row.keys or plan.study.seeds)
 
 
-def search_cost(plan: Plan, flops_per_second: Speed) -> str:
+def search_cost(plan: JobPlan, flops_per_second: Speed) -> str:
     """Return the cost of the search of a study in words; `""` if it has none."""
     search = plan.study.search
     if search is None:
@@ -105,7 +105,7 @@ def search_cost(plan: Plan, flops_per_second: Speed) -> str:
     return f"{search.trials} trials, at most {duration(seconds)} at the baseline's speed{pruned}"
 
 
-def solved(plan: Plan, row: Planned) -> str:
+def solved(plan: JobPlan, row: Planned) -> str:
     """Return the value of the matched param of a row in words; `""` if there is none."""
     match = row.row.change.match or plan.study.match
     if row.solution is None or not match:
@@ -115,7 +115,7 @@ def solved(plan: Plan, row: Planned) -> str:
     return f"{match.param} = {solution.value:,} by 'match', {difference}"
 
 
-def plan_record(plan: Plan, flops_per_second: Speed) -> dict[str, Any]:
+def plan_record(plan: JobPlan, flops_per_second: Speed) -> dict[str, Any]:
     """Return a plan as plain data."""
     return {
         "study": plan.study.name,

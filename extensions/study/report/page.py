@@ -16,7 +16,7 @@ from graphviz import Digraph
 from ....graphs.draw.diff import diff_picture
 from ....plugin import InputError, svg_of, write_beside
 from ..planning.identity import digest_of
-from ..planning.plan import Plan, difference
+from ..planning.plan import JobPlan, difference
 from ..planning.planned import Planned
 from ..planning.table import (
     Speed,
@@ -115,7 +115,7 @@ def drawn_row(
     yield f"<p class='note'>{escaped(note)}</p></details>" if note else "</details>"
 
 
-def write_pictures(plan: Plan, out: Path) -> list[str]:
+def write_pictures(plan: JobPlan, out: Path) -> list[str]:
     """Draw the difference of each row from the baseline into the folder of the study.
 
     A picture that exists already is not drawn again.  That of a row whose graph is no longer
@@ -138,7 +138,7 @@ def write_pictures(plan: Plan, out: Path) -> list[str]:
     return _reasons(failed)
 
 
-def pictures(plan: Plan) -> tuple[dict[str, str], list[str]]:
+def pictures(plan: JobPlan) -> tuple[dict[str, str], list[str]]:
     """Draw the difference of each row from the baseline.
 
     Returns:
@@ -153,7 +153,7 @@ def pictures(plan: Plan) -> tuple[dict[str, str], list[str]]:
     return drawings, _reasons(failed)
 
 
-def _difference(plan: Plan, row: Planned) -> Digraph | None:
+def _difference(plan: JobPlan, row: Planned) -> Digraph | None:
     """Return the diagram of what a row changes in the graph; None if that is nothing."""
     old, new, graph_diff = difference(plan.baseline, row)
     if not graph_diff.changes:
@@ -354,7 +354,7 @@ PAGE = ("html",)
 _HEAD = ("row", "parameters", "FLOPs", "decoding", "memory", "updates", "one run", "all runs")
 
 
-def plan_page(plan: Plan, flops_per_second: Speed, drawn: Mapping[str, str]) -> str:
+def plan_page(plan: JobPlan, flops_per_second: Speed, drawn: Mapping[str, str]) -> str:
     """Return the page.
 
     Args:
@@ -366,7 +366,7 @@ def plan_page(plan: Plan, flops_per_second: Speed, drawn: Mapping[str, str]) -> 
     return _filled(f"{plan.study.name}, before it runs", plan.study.doc, body)
 
 
-def _plan_body(plan: Plan, speed: Speed, drawn: Mapping[str, str]) -> Iterator[str]:
+def _plan_body(plan: JobPlan, speed: Speed, drawn: Mapping[str, str]) -> Iterator[str]:
     yield "<h2>Costs</h2>"
     yield _wide(f"<table>{''.join(_table(plan, speed))}</table>", "costs")
     words = escaped(_method(plan, speed))
@@ -384,7 +384,7 @@ def _plan_body(plan: Plan, speed: Speed, drawn: Mapping[str, str]) -> Iterator[s
             yield "</div>"
 
 
-def _method(plan: Plan, speed: Speed) -> str:
+def _method(plan: JobPlan, speed: Speed) -> str:
     """Return how the figures were estimated."""
     seeds, gigaflops = len(plan.study.seeds), speed(plan.baseline.run) / 1e9
     search = search_cost(plan, speed)
@@ -398,7 +398,7 @@ def _method(plan: Plan, speed: Speed) -> str:
     )
 
 
-def _table(plan: Plan, speed: Speed) -> Iterator[str]:
+def _table(plan: JobPlan, speed: Speed) -> Iterator[str]:
     yield _head(_HEAD)
     yield "<tbody>"
     for number, row in enumerate(plan.rows):
@@ -411,7 +411,7 @@ def _table(plan: Plan, speed: Speed) -> Iterator[str]:
     yield f"<tfoot><tr>{cell('all')}{empty}{cell(total)}</tr></tfoot>"
 
 
-def _plan_cells(plan: Plan, row: Planned, speed: Speed, number: int) -> Iterator[str]:
+def _plan_cells(plan: JobPlan, row: Planned, speed: Speed, number: int) -> Iterator[str]:
     costs, base, name = row.costs, plan.baseline.costs, escaped(row.name)
     yield cell(name if row is plan.baseline else f"<a href='#row-{number}'>{name}</a>")
     for value, usual in ((costs.parameters, base.parameters), (costs.flops, base.flops)):
@@ -429,7 +429,7 @@ def _plan_cells(plan: Plan, row: Planned, speed: Speed, number: int) -> Iterator
         yield cell(duration(total), total)
 
 
-def _plan_row(plan: Plan, row: Planned, picture: str) -> Iterator[str]:
+def _plan_row(plan: JobPlan, row: Planned, picture: str) -> Iterator[str]:
     """Yield the changes of a row, in words and as a picture."""
     solution = solved(plan, row)
     doc = f"{row.row.change.doc} {solution}{'.' * bool(solution)}".strip()

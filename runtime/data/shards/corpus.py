@@ -24,7 +24,7 @@ import numpy as np
 from ....specs.findings import InputError
 from ..folders import building
 from .arrays import AGAIN, Array, ArrayField, ArrayWriter, damaged
-from .mixture import Part
+from .mixture import MixturePart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,7 +70,7 @@ class CorpusWriter:
         self.vocab_size = vocab_size
         self.report: dict[str, object] = {}
         """Report stored in the header; may be set at any time before the block ends."""
-        self.parts: Sequence[Part] = ()
+        self.parts: Sequence[MixturePart] = ()
         """Rows and weight of each file if files have weights; may be set until the block ends."""
         self.arrays: dict[str, ArrayWriter] = {}
         """Writers of all arrays, by name; available inside the block."""
@@ -180,7 +180,9 @@ class Corpus:
         }
         """All arrays: the ids of each text column by its name, and the others."""
         self._rows = rows
-        self.parts = [Part(int(count), float(weight)) for count, weight in header.get("parts", ())]
+        self.parts = [
+            MixturePart(int(count), float(weight)) for count, weight in header.get("parts", ())
+        ]
         """Rows and weight of each file; empty if every row occurs once in every epoch."""
         if self.parts and sum(part.pairs for part in self.parts) != rows:
             raise damaged(folder / HEADER, "has parts that do not add up to its pairs")

@@ -12,7 +12,7 @@ from .arrays import ArrayField
 from .blocks import Blocks
 from .corpus import CorpusWriter
 from .filters import FilterCount
-from .mixture import Part
+from .mixture import MixturePart
 from .shards import read_shard
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ CAPACITY = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class ShardLayout:
     """What the merged corpus contains."""
 
     columns: tuple[str, ...]
@@ -51,7 +51,7 @@ class Layout:
 def gather(
     shards: Sequence[Path],
     folder: Path,
-    layout: Layout,
+    layout: ShardLayout,
     *,
     files: Sequence[tuple[int, float]] = (),
     tell: Callable[[int], None],
@@ -104,7 +104,7 @@ def gather(
         writer.report = count.as_dict()
         begins = [0, *accumulate(number for number, _ in files)]
         writer.parts = [
-            Part(rows[last] - rows[first], weight)
+            MixturePart(rows[last] - rows[first], weight)
             for (first, last), (_, weight) in zip(pairwise(begins), files, strict=True)
         ]
         if others is not None:

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Part(NamedTuple):
+class MixturePart(NamedTuple):
     """Consecutive pairs of a corpus that came from one file."""
 
     pairs: int
     weight: float
 
 
-def rows_of_epoch(parts: Sequence[Part], seed: int, epoch: int) -> NDArray[np.int64]:
+def rows_of_epoch(parts: Sequence[MixturePart], seed: int, epoch: int) -> NDArray[np.int64]:
     """Return the rows of one epoch, with repetitions; a pure function of its arguments.
 
     Args:

@@ -93,7 +93,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class ShardRecipe:
     """Settings for making shards; sent to the worker processes."""
 
     folder: Path
@@ -178,7 +178,7 @@ def shards_in(lines: Sequence[int]) -> list[int]:
 class Maker:
     """Tokenizes, filters and writes shards; each process has one instance."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: ShardRecipe) -> None:
         """Load the tokenizers.
 
         Raises:

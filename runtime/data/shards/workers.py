@@ -23,7 +23,7 @@ from .shards import Maker
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from .shards import Piece, Recipe
+    from .shards import Piece, ShardRecipe
 
 
 class WorkerDiedError(InputError):
@@ -33,7 +33,7 @@ class WorkerDiedError(InputError):
     """Whether the error is transient, so that the working folder is kept."""
 
 
-def make_shards(recipe: Recipe, pieces: Iterable[Piece], workers: int) -> Iterator[Piece]:
+def make_shards(recipe: ShardRecipe, pieces: Iterable[Piece], workers: int) -> Iterator[Piece]:
     """Make a shard of each piece; yield the pieces in the order of completion.
 
     Args:
@@ -58,7 +58,7 @@ def make_shards(recipe: Recipe, pieces: Iterable[Piece], workers: int) -> Iterat
 class _Crew:
     """Pool of worker processes."""
 
-    def __init__(self, recipe: Recipe, workers: int) -> None:
+    def __init__(self, recipe: ShardRecipe, workers: int) -> None:
         """Start the processes."""
         self._processes: dict[Connection, subprocess.Popen[bytes]] = {}
         for _ in range(workers):

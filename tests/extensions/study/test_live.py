@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from weft.extensions.study import jobs
-from weft.extensions.study.jobs import Job, Work, status_table, watched
+from weft.extensions.study.jobs import Job, PoolState, status_table, watched
 
 HEAD = ["row", "seed", "state", "update", "loss", "valid loss", "time"]
 COSTS = {"updates": 2000, "training_flops": 2e9}
@@ -47,7 +47,7 @@ class Folder:
             {"type": "valid", "update": update, "loss": 2.25},
         )
 
-    def shown(self, work: Work | None = None, width: int = 120) -> tuple[list[list[str]], str]:
+    def shown(self, work: PoolState | None = None, width: int = 120) -> tuple[list[list[str]], str]:
         """Draw the table; return its cells, line by line, and its caption."""
         console = Console(file=io.StringIO(), width=width)
         console.print(status_table(self.record, self.out, work))
@@ -77,7 +77,7 @@ def study(tmp_path: Path) -> Folder:
 
 def test_a_line_has_the_state_and_the_newest_values_of_its_job(study: Folder) -> None:
     """A result, an error, or a checkpoint is in the folder; the pool knows what runs."""
-    work = Work([study.job("later")], running={"key-half": (study.job("half"), 0.0)})
+    work = PoolState([study.job("later")], running={"key-half": (study.job("half"), 0.0)})
 
     lines, caption = study.shown(work)
 
@@ -112,7 +112,7 @@ def test_without_a_pool_nothing_that_is_not_locked_runs(study: Folder) -> None:
 
 def test_what_the_pool_says_is_newer_than_the_files(study: Folder) -> None:
     """On a full disk, a job that failed cannot say so in its folder."""
-    work = Work([], failed={"key-later": "ended with exit code 1"})
+    work = PoolState([], failed={"key-later": "ended with exit code 1"})
 
     lines, caption = study.shown(work)
 
@@ -151,7 +151,7 @@ def test_an_error_is_no_markup(tmp_path: Path) -> None:
 
 def test_states_have_colors_on_a_terminal(study: Folder) -> None:
     """Green, cyan, red and yellow, by the numbers of ANSI; a waiting job has none."""
-    work = Work([], running={"key-half": (study.job("half"), 0.0)})
+    work = PoolState([], running={"key-half": (study.job("half"), 0.0)})
     console = Console(
         file=io.StringIO(), width=120, force_terminal=True, color_system="standard", no_color=False
     )
@@ -168,7 +168,7 @@ def test_the_live_table_ends_with_the_last_states(tmp_path: Path) -> None:
     """It is drawn again at once when nothing runs or waits any more."""
     study = Folder(tmp_path, "a", "b")
     console = Console(file=io.StringIO(), width=120, force_terminal=True, color_system=None)
-    work = Work([], running={row: (study.job(row), 0.0) for row in ("key-a", "key-b")})
+    work = PoolState([], running={row: (study.job(row), 0.0) for row in ("key-a", "key-b")})
     with watched(study.record, study.out, console, live=True) as look:
         look(work)
         first = len(console.file.getvalue())  # type: ignore[attr-defined]
@@ -190,7 +190,7 @@ def test_without_a_terminal_each_job_that_ends_is_a_line(tmp_path: Path) -> None
     """Once, also if the pool looks again."""
     study = Folder(tmp_path, "a", "b")
     console = Console(file=io.StringIO(), width=120)
-    work = Work([], stopped_by=signal.SIGINT)
+    work = PoolState([], stopped_by=signal.SIGINT)
     with watched(study.record, study.out, console, live=False) as look:
         look(work)
         work.done.append(study.job("a"))

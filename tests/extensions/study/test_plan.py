@@ -14,7 +14,7 @@ from weft.extensions.study.document import Match
 from weft.extensions.study.loading import load_study
 from weft.extensions.study.planning.identity import DataDigests
 from weft.extensions.study.planning.match import solve
-from weft.extensions.study.planning.plan import Plan, plan_study
+from weft.extensions.study.planning.plan import JobPlan, plan_study
 from weft.runtime.data.settings import FileTokenizerSettings
 from weft.specs.findings import InputError
 
@@ -28,13 +28,13 @@ TAUGHT = {"objective": "distillation", "params": {"model": SMALL_MODEL, "teacher
 """Settings of a run whose losses need a teacher, which its checkpoints do not have."""
 
 
-def plan(path: Path, speed: float | None = None) -> Plan:
+def plan(path: Path, speed: float | None = None) -> JobPlan:
     """Return the plan of a study file."""
     study, source = load_study(path)
     return plan_study(study, source, None if speed is None else lambda _: speed)
 
 
-def keys(made: Plan) -> dict[str, dict[int, str]]:
+def keys(made: JobPlan) -> dict[str, dict[int, str]]:
     """Return the keys of the jobs of each row."""
     assert made.errors == []
     return {row.name: row.keys for row in made.rows}

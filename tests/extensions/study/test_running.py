@@ -16,7 +16,7 @@ import torch
 from filelock import FileLock
 from weft.extensions.study import pool
 from weft.extensions.study.jobs import LOCK, Job, jobs_of, open_plan, status_of, summary
-from weft.extensions.study.pool import Slot, slots
+from weft.extensions.study.pool import ProcessSlot, slots
 from weft.extensions.study.speed import flops_per_second
 from weft.extensions.study.worker import run_job
 from weft.runtime.checkpoint.checkpoint import read_tensors
@@ -199,10 +199,12 @@ def test_cores_are_divided_among_processes() -> None:
 
 def test_processes_see_one_gpu_each_as_long_as_there_are_enough() -> None:
     """The third of three processes on two GPUs shares the first one."""
-    seen = [Slot(n, (n,)).environment(["4", "GPU-a"])["CUDA_VISIBLE_DEVICES"] for n in range(3)]
+    seen = [
+        ProcessSlot(n, (n,)).environment(["4", "GPU-a"])["CUDA_VISIBLE_DEVICES"] for n in range(3)
+    ]
 
     assert seen == ["4", "GPU-a", "4"]
-    assert Slot(0, (0, 1)).environment([])["OMP_NUM_THREADS"] == "2"
+    assert ProcessSlot(0, (0, 1)).environment([])["OMP_NUM_THREADS"] == "2"
 
 
 def test_dry_and_print_jobs_train_nothing(

@@ -14,7 +14,7 @@ from weft.runtime.data.planning import stream_plans
 from weft.runtime.data.prepare import Prepared, prepare
 from weft.runtime.data.readers.split import Split
 from weft.runtime.data.settings import BatchSettings
-from weft.runtime.data.shards.mixture import Part, rows_of_epoch
+from weft.runtime.data.shards.mixture import MixturePart, rows_of_epoch
 from weft.specs.findings import InputError
 
 from .pairs import bpe, lines, pairs
@@ -35,7 +35,7 @@ def test_after_some_epochs_every_pair_was_seen_as_often_as_its_weight_says(
     parts: list[tuple[int, float]], seed: int, epochs: int
 ) -> None:
     """The count is rounded down or up after any number of epochs."""
-    given_ = [Part(*part) for part in parts]
+    given_ = [MixturePart(*part) for part in parts]
     seen = Counter(
         row for epoch in range(epochs) for row in rows_of_epoch(given_, seed, epoch).tolist()
     )
@@ -51,7 +51,7 @@ def test_after_some_epochs_every_pair_was_seen_as_often_as_its_weight_says(
 
 def test_a_part_of_a_file_is_another_one_in_each_epoch() -> None:
     """Four epochs of a quarter are the complete file, in an order determined by the seed."""
-    parts = [Part(8, 0.25)]
+    parts = [MixturePart(8, 0.25)]
     first = [rows_of_epoch(parts, 1, epoch).tolist() for epoch in range(4)]
 
     assert [len(rows) for rows in first] == [2, 2, 2, 2]
@@ -68,9 +68,9 @@ def test_weights_that_leave_no_row_are_refused(tmp_path: Path) -> None:
             return 10
 
     axes = {"x": np.full(10, 3)}
-    rows = Rows(folder=tmp_path, parts=[Part(10, 0.1)], starts=None, axes=axes)
+    rows = Rows(folder=tmp_path, parts=[MixturePart(10, 0.1)], starts=None, axes=axes)
     assert len(next(stream_plans(rows, BatchSettings(tokens=90), 1))[2]) == 1
-    rows.parts = [Part(10, 0.05)]
+    rows.parts = [MixturePart(10, 0.05)]
     with pytest.raises(InputError, match="less than one row"):
         next(stream_plans(rows, BatchSettings(tokens=90), 1))
 

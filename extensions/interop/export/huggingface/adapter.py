@@ -29,7 +29,7 @@ from .....plugin import (
 )
 from .....runtime.checkpoint.merge import merged
 from .....specs.expressions import ExpressionError
-from ...importing.adapter import CONFIG, FILE, PREFIX, Adapter
+from ...importing.adapter import CONFIG, FILE, PREFIX, LoraAdapter
 from ...importing.hf import import_hf
 from ...importing.plan import assigned
 from ..vocabulary import original_config, tokens_of
@@ -153,7 +153,7 @@ def export_peft(
         matrices = {f"{PREFIX}{name}.lora_A.weight": pair.a for name, pair in pairs.items()}
         matrices |= {f"{PREFIX}{name}.lora_B.weight": pair.b for name, pair in pairs.items()}
         write_tensors(matrices, folder / FILE, metadata={"format": "pt"})
-        difference = _difference(Adapter(folder), tensors, after)
+        difference = _difference(LoraAdapter(folder), tensors, after)
         readme = _README.format(
             name=graph.name,
             doc=graph.doc,
@@ -329,7 +329,7 @@ def _number(value: float) -> float | int:
 
 
 def _difference(
-    adapter: Adapter, tensors: Mapping[str, Tensor], after: Mapping[str, Tensor]
+    adapter: LoraAdapter, tensors: Mapping[str, Tensor], after: Mapping[str, Tensor]
 ) -> float:
     """Return the largest relative difference of the merged tensors.
 

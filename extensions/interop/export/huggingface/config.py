@@ -15,7 +15,7 @@ from typing import Any
 from .....plugin import Graph
 from .....specs.expressions import ExpressionError, is_expression, names_in
 from ...importing.config import FORMS, JOINT, Configuration, case_of, keys_read
-from ...importing.table import Table
+from ...importing.table import ImportTable
 from .equations import solved
 
 _EQUAL = re.compile(r"([^=!<>]+)==([^=!<>]+)")
@@ -31,7 +31,7 @@ START = "decoder_start_token_id"
 class Inverse:
     """The keys found so far."""
 
-    table: Table
+    table: ImportTable
     original: Mapping[str, Any] = field(default_factory=dict)
     """Keys of the configuration that the model was imported with; preferred where they fit."""
     values: dict[str, Any] = field(default_factory=dict)
@@ -254,7 +254,7 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def configuration_for(
-    table: Table,
+    table: ImportTable,
     spec: str,
     graph: Graph,
     params: Mapping[str, Any],

@@ -17,7 +17,7 @@ from .....specs.reader import shipped_names
 from ...importing.config import Configuration, settle
 from ...importing.hf import graph_from, spec_of
 from ...importing.inherit import FOLDER, LIBRARY
-from ...importing.table import Table, load_table
+from ...importing.table import ImportTable, load_table
 from .alignment import Alignment, align
 from .config import configuration_for
 from .equations import params_for
@@ -30,7 +30,7 @@ _COPY = re.compile(r"\.\d+(?=[./'])")
 class Fit:
     """A table and the configuration with which it comes nearest to a graph."""
 
-    table: Table
+    table: ImportTable
     source: str
     """File of the table."""
     spec: str
@@ -106,7 +106,7 @@ class Fit:
 
 
 def fit(
-    table: Table,
+    table: ImportTable,
     source: str,
     graph: Graph,
     tokens: Mapping[str, Any],
@@ -131,7 +131,7 @@ def fit(
 
 
 def _fit(
-    table: Table,
+    table: ImportTable,
     source: str,
     spec: str,
     graph: Graph,

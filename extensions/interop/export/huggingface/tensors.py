@@ -20,9 +20,9 @@ from .....plugin import Graph, InputError, SpecError, graph_of, owned_parts
 from .....specs.expressions import ExpressionError
 from .....specs.load import load
 from ...importing.config import Configuration
-from ...importing.layout import Layout
+from ...importing.layout import TensorLayout
 from ...importing.plan import Origin, assigned
-from ...importing.table import Table
+from ...importing.table import ImportTable
 
 _BY = 2
 """Factor by which a param is changed, to see which axes depend on it."""
@@ -140,13 +140,13 @@ def _head_axes(graph: Graph) -> dict[str, set[int]]:
 class _Source:
     """What the lines of a table write into one source tensor."""
 
-    pieces: list[tuple[str, Layout, Tensor]] = field(default_factory=list)
+    pieces: list[tuple[str, TensorLayout, Tensor]] = field(default_factory=list)
     """Path of the target weight, its layout and its values."""
     unread: float | None = None
 
 
 def assembled(
-    table: Table, source: str, weights: Mapping[str, Tensor], config: Configuration
+    table: ImportTable, source: str, weights: Mapping[str, Tensor], config: Configuration
 ) -> dict[str, Tensor]:
     """Return the source tensors of target weights, by their names in the folder.
 
@@ -179,14 +179,14 @@ def assembled(
     return {full_name(name, table): _tensor(name, entry) for name, entry in sources.items()}
 
 
-def full_name(name: str, table: Table) -> str:
+def full_name(name: str, table: ImportTable) -> str:
     """Return the name of a tensor in the folder, given its name in the table."""
     return name if name.partition(".")[0] in table.outside else f"{table.prefix}{name}"
 
 
 def _pieces(
     path: str, origin: Origin, tensor: Tensor, config: Configuration
-) -> Iterator[tuple[str, Layout, Tensor]]:
+) -> Iterator[tuple[str, TensorLayout, Tensor]]:
     """Yield the source tensors that a target weight is written into, with layout and values.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Any
 
 from .....plugin import Checkpoint, InputError, Tokenizer
 from .....runtime.data.hub import HUB
-from ...importing.table import Table
+from ...importing.table import ImportTable
 
 _SPACE = "\u2581"
 _NORMAL, _USER, _BYTE = 1, 4, 6
@@ -207,7 +207,7 @@ _SETTINGS = "tokenizer_config.json"
 
 
 def tokenizer_files(
-    checkpoint: Checkpoint, table: Table, vocab: int
+    checkpoint: Checkpoint, table: ImportTable, vocab: int
 ) -> tuple[dict[str, bytes], list[str]]:
     """Return the tokenizer files of an export by name, and notes for the user.
 

@@ -32,7 +32,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class TreeColumn:
+class TreeCodec:
     """Column of trees: conversion of trees to arrays, batches of tensors, and back."""
 
     source: Vocabulary
@@ -56,9 +56,7 @@ class TreeColumn:
             )
 
     @classmethod
-    def fit(
-        cls, trees: Iterable[Tree], source: Vocabulary, settings: ParsingSettings
-    ) -> TreeColumn:
+    def fit(cls, trees: Iterable[Tree], source: Vocabulary, settings: ParsingSettings) -> TreeCodec:
         """Return a column with the symbols of training trees, most frequent first.
 
         Args:
@@ -146,7 +144,7 @@ class TreeColumn:
         target: Vocabulary | None = None,
         *,
         location: str = "",
-    ) -> TreeColumn:
+    ) -> TreeCodec:
         """Return a column that was saved with `as_json`.
 
         Args:

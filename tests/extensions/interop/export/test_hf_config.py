@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from weft.extensions.interop.export.huggingface.fit import fit
 from weft.extensions.interop.importing.config import Configuration, keys_read, settle
-from weft.extensions.interop.importing.table import Table, load_table
+from weft.extensions.interop.importing.table import ImportTable, load_table
 from weft.graphs.ir.canonical import canonical
 from weft.graphs.ir.graph import Graph
 from weft.runtime.spec.check import graph_of
@@ -25,7 +25,9 @@ def small(name: str, **more: Any) -> Graph:
     return graph_of(loaded(canonical(graph_of(load(name, {**SMALL, **more})))))
 
 
-def written(table: Table | str, graph: Graph, ids: Any, original: Any = None) -> dict[str, Any]:
+def written(
+    table: ImportTable | str, graph: Graph, ids: Any, original: Any = None
+) -> dict[str, Any]:
     """Return the configuration with which a table describes a graph."""
     read, source = load_table(table) if isinstance(table, str) else (table, "table.json")
     fitted = fit(read, source, graph, ids, original)

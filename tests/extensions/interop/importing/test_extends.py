@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from weft.extensions.interop.importing.config import Configuration
 from weft.extensions.interop.importing.inherit import merged
 from weft.extensions.interop.importing.names import filled
-from weft.extensions.interop.importing.table import Table, load_table
+from weft.extensions.interop.importing.table import ImportTable, load_table
 from weft.extensions.interop.importing.tensors import Tensors
 from weft.extensions.interop.importing.weights import converted
 from weft.specs.expressions import ExpressionError
@@ -32,7 +32,7 @@ TINY: dict[str, Any] = {
 def read(tmp_path: Path, weights: dict[str, Any], tensors: dict[str, Any], **config: Any) -> Any:
     """Return a function from shapes to the weights that lines read from tensors."""
     save_file(tensors, tmp_path / "model.safetensors")
-    table = Table.model_validate({**TINY, "weights": weights})
+    table = ImportTable.model_validate({**TINY, "weights": weights})
 
     def work(shapes: dict[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
         with Tensors(tmp_path, "", {}) as theirs:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.extensions.interop.importing.layout import Extent, Layout, fit
+from weft.extensions.interop.importing.layout import Extent, TensorLayout, fit
 
 HEADS, KV_HEADS, WIDTH, D = 4, 2, 3, 5
 
@@ -16,7 +16,7 @@ def test_heads_of_gpt_neox_are_split() -> None:
     fused = torch.arange(HEADS * 3 * WIDTH * D).reshape(HEADS * 3 * WIDTH, D)
 
     for which in range(3):
-        layout = Layout(split=((HEADS, 3, WIDTH),), take=(None, which))
+        layout = TensorLayout(split=((HEADS, 3, WIDTH),), take=(None, which))
         found = layout.result(fused, (HEADS * WIDTH, D))
         for head in range(HEADS):
             first = (3 * head + which) * WIDTH
@@ -37,30 +37,30 @@ def test_groups_of_falcon_are_split() -> None:
     ids = torch.arange(len(fused)).repeat_interleave(WIDTH)
     split = ((KV_HEADS, per_group + 2, WIDTH),)
 
-    def named(layout: Layout, heads: int) -> list[str]:
+    def named(layout: TensorLayout, heads: int) -> list[str]:
         return [fused[i] for i in layout.result(ids, (heads * WIDTH,))[::WIDTH].tolist()]
 
-    assert named(Layout(split, (None, (0, -2))), HEADS) == rows
-    assert named(Layout(split, (None, -2)), KV_HEADS) == ["k0", "k1"]
-    assert named(Layout(split, (None, -1)), KV_HEADS) == ["v0", "v1"]
+    assert named(TensorLayout(split, (None, (0, -2))), HEADS) == rows
+    assert named(TensorLayout(split, (None, -2)), KV_HEADS) == ["k0", "k1"]
+    assert named(TensorLayout(split, (None, -1)), KV_HEADS) == ["v0", "v1"]
 
 
 @pytest.mark.parametrize(
     ("layout", "target", "wanted"),
     [
-        (Layout(), (4, 5), [(4, True), (5, True)]),
-        (Layout(permute=(1, 0)), (4, 5), [(5, True), (4, True)]),
-        (Layout(take=(0,)), (4, 5), [(1, False), (4, True), (5, True)]),
-        (Layout(take=((2, None),)), (4, 5), [(6, True), (5, True)]),
-        (Layout(take=((2, 6),)), (4, 5), [(6, False), (5, True)]),
-        (Layout(((4, 3, -1),), (None, 0)), (12, 5), [(36, True), (5, True)]),
-        (Layout(((4, 3, -1),), (None, 0)), (12,), [(36, True)]),
-        (Layout((None, (3, 6)), (None, 1), (1, 0)), (6, 5), [(5, True), (18, True)]),
-        (Layout(((4, -1),)), (4, 3, 5), [(12, True), (5, True)]),
+        (TensorLayout(), (4, 5), [(4, True), (5, True)]),
+        (TensorLayout(permute=(1, 0)), (4, 5), [(5, True), (4, True)]),
+        (TensorLayout(take=(0,)), (4, 5), [(1, False), (4, True), (5, True)]),
+        (TensorLayout(take=((2, None),)), (4, 5), [(6, True), (5, True)]),
+        (TensorLayout(take=((2, 6),)), (4, 5), [(6, False), (5, True)]),
+        (TensorLayout(((4, 3, -1),), (None, 0)), (12, 5), [(36, True), (5, True)]),
+        (TensorLayout(((4, 3, -1),), (None, 0)), (12,), [(36, True)]),
+        (TensorLayout((None, (3, 6)), (None, 1), (1, 0)), (6, 5), [(5, True), (18, True)]),
+        (TensorLayout(((4, -1),)), (4, 3, 5), [(12, True), (5, True)]),
     ],
 )
 def test_the_shape_of_the_source_follows_from_the_target(
-    layout: Layout, target: tuple[int, ...], wanted: list[tuple[int, bool]]
+    layout: TensorLayout, target: tuple[int, ...], wanted: list[tuple[int, bool]]
 ) -> None:
     """Worked out by hand; an index alone says only how long an axis is at least."""
     assert layout.extents(target) == [Extent(size, exact) for size, exact in wanted]
@@ -69,7 +69,7 @@ def test_the_shape_of_the_source_follows_from_the_target(
 def test_a_shape_that_a_layout_cannot_give_is_refused() -> None:
     """Such as 10 rows of 4 heads."""
     with pytest.raises(ValueError, match="does not determine"):
-        Layout(((4, 3, -1),), (None, 0)).extents((10,))
+        TensorLayout(((4, 3, -1),), (None, 0)).extents((10,))
 
 
 @given(
@@ -89,7 +89,9 @@ def test_writing_is_the_inverse_of_reading(
 
     for index in range(sizes[axis]):
         take = (*[None] * axis, index)
-        layout = Layout((tuple(sizes),), take, (1, 0) if transposed and len(sizes) > 2 else ())
+        layout = TensorLayout(
+            (tuple(sizes),), take, (1, 0) if transposed and len(sizes) > 2 else ()
+        )
         part = layout.view(source)
         layout.view(made).copy_(part.clone())
 

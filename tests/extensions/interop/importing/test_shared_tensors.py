@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from weft.extensions.interop.export.huggingface.tensors import assembled
 from weft.extensions.interop.importing.config import Configuration
-from weft.extensions.interop.importing.table import Table
+from weft.extensions.interop.importing.table import ImportTable
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.checkpoint.saving import write_tensors
 from weft.specs.findings import InputError, SpecError
@@ -156,7 +156,7 @@ def test_a_tied_weight_without_any_tensor_is_named(tmp_path: Path) -> None:
 
 def test_parts_of_one_tensor_that_overlap_are_exported() -> None:
     """If they agree where they overlap; otherwise no tensor is right."""
-    table = Table(
+    table = ImportTable(
         format=1,
         name="t",
         doc="",

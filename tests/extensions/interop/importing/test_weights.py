@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 from weft.blocks.position.rotary_module import rotated
-from weft.extensions.interop.importing.layout import Layout
+from weft.extensions.interop.importing.layout import TensorLayout
 from weft.runtime.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
@@ -26,9 +26,9 @@ def turned_by_halves(x_BHTK: Tensor, base: float) -> Tensor:
     return torch.cat((made.real, made.imag), -1)
 
 
-def pairs(heads: int) -> Layout:
+def pairs(heads: int) -> TensorLayout:
     """Return the layout of the shipped tables for rotary positions of adjacent pairs."""
-    return Layout(split=((heads, 2, -1),), permute=(0, 2, 1))
+    return TensorLayout(split=((heads, 2, -1),), permute=(0, 2, 1))
 
 
 def test_rows_in_another_order_turn_as_theirs_do() -> None:

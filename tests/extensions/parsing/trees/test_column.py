@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from weft.extensions.parsing.trees.columns.column import TreeColumn
+from weft.extensions.parsing.trees.columns.column import TreeCodec
 from weft.extensions.parsing.trees.parsing_settings import ParsingSettings
 from weft.extensions.parsing.trees.reader import writer
 from weft.extensions.parsing.trees.trees import Leaf, Tree, read_trees
@@ -34,12 +34,12 @@ TOY = ("the", "of", "sees", "hears", "dog", "cat", "bird", "(", "\uff08", "1/2",
 """The words of the toy treebank; a copied bracket is full-width."""
 
 
-def column(settings: Mapping[str, Any], *trees: Tree, words: tuple[str, ...] = WORDS) -> TreeColumn:
+def column(settings: Mapping[str, Any], *trees: Tree, words: tuple[str, ...] = WORDS) -> TreeCodec:
     """Return a column whose symbols are those of the trees."""
-    return TreeColumn.fit(trees or [TREE], Pieces(words), ParsingSettings(**settings))
+    return TreeCodec.fit(trees or [TREE], Pieces(words), ParsingSettings(**settings))
 
 
-def toy(settings: Mapping[str, Any]) -> TreeColumn:
+def toy(settings: Mapping[str, Any]) -> TreeCodec:
     """Return a column of the toy treebank, with a piece for each word."""
     return column(settings, *bank(60, 1), words=tuple(f"\u2581{word}" for word in TOY))
 
@@ -190,7 +190,7 @@ def test_a_column_is_the_same_after_saving(settings: dict[str, Any]) -> None:
     """It is JSON; the tokenizer is stored elsewhere."""
     made = toy(settings)
 
-    again = TreeColumn.from_json(json.loads(json.dumps(made.as_json())), made.source)
+    again = TreeCodec.from_json(json.loads(json.dumps(made.as_json())), made.source)
 
     assert again.settings == made.settings
     assert again.sizes == made.sizes
@@ -214,7 +214,7 @@ def test_every_array_has_one_axis_and_lengths_count_tokens() -> None:
         assert lengths["target"] == len(made.target.encode(written(made, tree))) + 1
 
 
-def written(made: TreeColumn, tree: Tree) -> str:
+def written(made: TreeCodec, tree: Tree) -> str:
     """Return the symbols of a tree as text."""
     return " ".join(writer(made.settings)(tree))
 
@@ -234,7 +234,7 @@ def test_a_damaged_column_is_refused(change: dict[str, Any]) -> None:
     made = column({"decoder": "chart"})
 
     with pytest.raises(InputError, match="tree column") as caught:
-        TreeColumn.from_json({**made.as_json(), **change}, made.source, location="tree.json")
+        TreeCodec.from_json({**made.as_json(), **change}, made.source, location="tree.json")
 
     assert "prepare the data again" in str(caught.value)
 
@@ -248,7 +248,7 @@ def test_charts_need_symbols() -> None:
         vocab_size = 3
 
     with pytest.raises(InputError, match="needs a vocabulary of symbols"):
-        TreeColumn(Pieces(WORDS), Plain(), ParsingSettings(decoder="chart"))  # type: ignore[arg-type]
+        TreeCodec(Pieces(WORDS), Plain(), ParsingSettings(decoder="chart"))  # type: ignore[arg-type]
 
 
 def test_unknown_labels_and_tags_are_not_known() -> None:

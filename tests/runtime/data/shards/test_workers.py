@@ -187,7 +187,7 @@ def test_the_first_bad_line_is_named(data: DataSettings, tmp_path: Path, count: 
     path.write_bytes(b"".join(rows))
     model = VocabularyFile(made.folder / "tokenizer.model")
     sides = tuple(shards.Side(name=name, vocabulary=model) for name in ("source", "target"))
-    recipe = shards.Recipe(folder=tmp_path, sides=sides, limits=data.filter)
+    recipe = shards.ShardRecipe(folder=tmp_path, sides=sides, limits=data.filter)
     paths = [(Path(data.root) / "one.en", path)]
 
     with pytest.raises(InputError, match="0xff") as caught:

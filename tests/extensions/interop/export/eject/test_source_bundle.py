@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.extensions.interop.export.source_bundle import Gatherer, Symbol
+from weft.extensions.interop.export.source_bundle import Gatherer, SourceSymbol
 from weft.specs.findings import InputError
 
 FILES = {
@@ -56,7 +56,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_one_file_computes_the_same_as_the_package(package: str) -> None:
     """Names used in both files become unique, and unneeded definitions are omitted."""
     gatherer = Gatherer([package])
-    gatherer.want(Symbol(f"{package}.high", "Model"))
+    gatherer.want(SourceSymbol(f"{package}.high", "Model"))
     text = gatherer.render({})
     names: dict[str, Any] = {}
 
@@ -73,7 +73,7 @@ def test_one_file_computes_the_same_as_the_package(package: str) -> None:
 def test_gathering_does_not_import_the_files(package: str) -> None:
     """Files are parsed, not imported; only their parent package is imported."""
     gatherer = Gatherer([package])
-    gatherer.want(Symbol(f"{package}.high", "Model"))
+    gatherer.want(SourceSymbol(f"{package}.high", "Model"))
     gatherer.render({})
 
     assert not {f"{package}.low", f"{package}.high"} & set(sys.modules)
@@ -84,4 +84,4 @@ def test_a_missing_name_is_reported(package: str) -> None:
     with pytest.raises(
         InputError, match=r"'Modle' is not defined at the top level of two_files\.high"
     ):
-        Gatherer([package]).want(Symbol(f"{package}.high", "Modle"))
+        Gatherer([package]).want(SourceSymbol(f"{package}.high", "Modle"))

@@ -11,7 +11,7 @@ from weft.blocks.kernels.decode_state import Capacity, State
 from weft.extensions.interop.export.onnx_graph import (
     GROWN,
     Begin,
-    Step,
+    OnnxStep,
     grown_of,
     leaves,
     loop_of,
@@ -68,7 +68,7 @@ def test_steps_over_a_past_that_grows_equal_the_forward(name: str) -> None:
         )
         grown, counted = grown_of(like, long), name != "transformer-base"
         begin = Begin(model, loop, like)
-        step = Step(model, loop, like, counted=counted, grown=grown)
+        step = OnnxStep(model, loop, like, counted=counted, grown=grown)
         kinds = [GROWN if leaf.name in grown else leaf.kind for leaf in leaves(like)]
         values, found = list(begin(*fixed)), []
         for position in range(7):
