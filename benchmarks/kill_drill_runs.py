@@ -52,7 +52,7 @@ def write_r_drop(folder: Path, corpus: Path, updates: int) -> Path:
         "nodes": {
             "source_mask": {"use": "not_padding@1", "in": {"ids": "source"}},
             "target_mask": {"use": "not_padding@1", "in": {"ids": "target"}},
-            "shifted": {"use": "shift_right@1", "in": {"ids": "target"}},
+            "shifted": {"use": "shift@1", "in": {"x": "target"}},
             "model": {"use": "=model", "in": inputs},
             "again": {"share": "model", "in": inputs},
             "first": {"use": "cross_entropy@1", "in": {"logits": "model.logits", **labels}},

@@ -7,6 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+PAD, END, UNKNOWN, BEGIN = 0, 1, 2, 3
+"""Ids of the special tokens of Weft's tokenizers: padding, end, unknown and beginning."""
+
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 """A positive integer."""
 Several = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]

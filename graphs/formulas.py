@@ -68,6 +68,7 @@ def refuse_wrong_formulas(
     constructor = formulas.arguments(sample.params, sizes)
     if constructor is None:
         return  # the sample's sizes do not fit the params, which is no mistake of the block
+    constructor.update(sample.signature.arguments)
     arguments = without_lora(sample.params, constructor, block.maps)
     _refuse_lost_maps(block, formulas.weights(arguments), sample.signature, wrong)
     for lengths in _lengths(sample):

@@ -94,8 +94,10 @@ def _selected(params: SliceParams, axis: Axis) -> Axis:
     step = params.step
     if any(factor % step for factor in factors.values()):
         problem = f"with a step of {step}, the length of {axis} is not always a whole number"
-        help_ = f"give the input an axis that is a multiple, such as {step}*T, to which its column"
-        raise MismatchError("T03", problem, help=f"{help_} pads, or set a 'stop'")
+        help_ = (
+            f"give the input an axis such as {step}*T, a multiple to which its column pads, or set"
+        )
+        raise MismatchError("T03", problem, help=f"{help_} a 'stop'")
     factors = {name: factor // step for name, factor in factors.items()}
     return axis_of({**factors, "": -(-length[""] // step)})
 

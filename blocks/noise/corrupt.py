@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ...graphs.ir.block_type import BlockType, Signature, port
-from ..params import Count, Flag, Params, Probability, Several
-from .structure import BEGIN, UNKNOWN, refuse_wrong_ids
+from ..params import BEGIN, UNKNOWN, Count, Flag, Params, Probability, Several
+from .structure import refuse_wrong_ids
 
 FIRST = 4
 """First id after the special tokens of Weft's tokenizers."""

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ...graphs.ir.block_type import BlockType, Signature, never, port
-from ..params import Count, Params, Several
-from .structure import END, PAD, refuse_wrong_ids
+from ..params import END, PAD, Count, Params, Several
+from .structure import refuse_wrong_ids
 
 
 class SpanCorruptionParams(Params):

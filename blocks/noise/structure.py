@@ -1,4 +1,4 @@
-"""Blocks that prepare inputs without noise: shifted ids, masks, and values without a gradient."""
+"""Blocks that prepare inputs without noise: ids, masks, and values without a gradient."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...graphs.ir.block_type import BlockType, NoParams, Signature, never, port
-from ...graphs.ir.state_tensor import StateTensor
-from ..params import Count, Params, Several
-
-PAD, END, UNKNOWN, BEGIN = 0, 1, 2, 3
-"""Ids of the special tokens of Weft's tokenizers: padding, end, unknown and beginning."""
+from ..params import END, PAD, Count, Params, Several
 
 
 def params_only(params: Params, _: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,46 +34,6 @@ def refuse_wrong_ids(params: Params, size: int, *names: str) -> None:
         if getattr(params, name) >= size:
             msg = f"{name} is {getattr(params, name)}, but there are only {size} ids"
             raise ValueError(msg, f"use an id below {size}")
-
-
-class ShiftRightParams(Params):
-    """Params of `shift_right`."""
-
-    begin: Several = BEGIN
-    """Id of the first position; by default the beginning token."""
-
-
-def _shift_signature(_: ShiftRightParams, __: frozenset[str]) -> Signature:
-    return Signature(
-        inputs=(port("ids", "ids:v[b t]", "a sequence, such as the target"),),
-        outputs=(port("y", "ids:v[b t]", "the beginning token, then all ids but the last"),),
-        behavior={"t": "causal"},
-    )
-
-
-def _shift_arguments(params: ShiftRightParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
-    refuse_wrong_ids(params, sizes["v"], "begin")
-    return params.model_dump()
-
-
-SHIFT_RIGHT = BlockType(
-    name="shift_right",
-    mixes="",
-    doc="Shift ids right by one position, so that a model predicts each from the earlier ones; "
-    "y = [begin; ids without the last].",
-    source="Vaswani et al. 2017, section 3.1",
-    params=ShiftRightParams,
-    signature=_shift_signature,
-    arguments=_shift_arguments,
-    hops=lambda _, sizes: max(1, sizes["t"] - 1),
-    steps=True,
-    state=lambda _, sizes, __: {"last": StateTensor((sizes["b"], 1), "int64")},
-    carries=lambda _: "",
-    counts="shifted",
-    module=".noise.structure_module:ShiftRight",
-    example={},
-    example_inputs={"ids": "ids:11[B T]"},
-)
 
 
 class NotPaddingParams(Params):

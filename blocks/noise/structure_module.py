@@ -1,44 +1,12 @@
-"""Modules that prepare inputs without noise: shifted ids, masks, and values without a gradient.
+"""Modules that prepare inputs without noise: ids, masks, and values without a gradient.
 
-Axes: B sequences, T positions; R rows = B sequences x beams.
+Axes: B sequences, T positions.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-
-from ..kernels.decode_state import Capacity, State
-
-
-class ShiftRight(nn.Module):
-    """Shift ids right by one position.
-
-    Source: Vaswani et al. 2017, section 3.1.
-    """
-
-    def __init__(self, begin: int = 3) -> None:
-        """Set the id of the first position."""
-        super().__init__()
-        # `begin` is the method that creates the state of decoding.
-        self.begin_id = begin
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Return the beginning token and all but the last of ids [B, T]."""
-        return torch.cat([torch.full_like(ids[:, :1], self.begin_id), ids[:, :-1]], 1)
-
-    def begin(self, capacity: Capacity) -> State:
-        """Return the decoding state: the last id of every row, at first the beginning token."""
-        last_R1 = torch.full(
-            (capacity.rows, 1), self.begin_id, dtype=torch.int64, device=capacity.device
-        )
-        return State(carried={"last": last_R1})
-
-    def step(self, ids: Tensor, *, state: State, position: int) -> Tensor:  # noqa: ARG002
-        """Return the ids before the next positions ids [R, T] of every row."""
-        shifted = torch.cat([state.carried["last"].to(ids.dtype), ids[:, :-1]], 1)
-        state.carried["last"].copy_(ids[:, -1:])
-        return shifted
 
 
 class NotPadding(nn.Module):

@@ -1,6 +1,6 @@
 """Modules that prepend learned vectors to a sequence or pool it into one vector.
 
-Axes: B sequences, T positions, N learned vectors, D model width.
+Axes: B sequences, T positions, N learned vectors, D model width; W groups of E neighbors.
 """
 
 from __future__ import annotations
@@ -45,24 +45,35 @@ class Pool(nn.Module):
     """Pool a sequence into one vector.
 
     Source: first: Devlin et al. 2019, section 3.2; last: Radford et al. 2018, section 3.2;
-    mean and max: Reimers and Gurevych 2019, section 3.
+    mean and max: Reimers and Gurevych 2019, section 3; neighbors: Dai et al. 2020, section 2.
     """
 
-    def __init__(self, kind: str) -> None:
-        """Set the kind of pooling: `first`, `last`, `mean` or `max`."""
+    def __init__(self, kind: str, every: int | None = None) -> None:
+        """Set the kind, `first`, `last`, `mean` or `max`, and the number of neighbors."""
         super().__init__()
-        self.kind = kind
+        self.kind, self.every = kind, every
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Pool x [B, T, D] into one vector per row.
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
+        """Pool x [B, T, D] into one vector per row, or one for each E neighbors.
 
         Args:
             x: the sequence.
             mask: [B, T], true at non-padding positions; None if there is no padding.
 
         Returns:
-            [B, D]; zeros for a row that is all padding.
+            [B, D], or [B, T / E, D] and if `mask` is given, [B, T / E], true where any neighbor
+            counts; zeros where all is padding.
         """
+        if self.every is None:
+            return self._pooled(x, mask)
+        x_BWED = x.unflatten(1, (-1, self.every))
+        mask_BWE = None if mask is None else mask.unflatten(1, (-1, self.every))
+        inner = None if mask_BWE is None else mask_BWE.flatten(0, 1)
+        y = self._pooled(x_BWED.flatten(0, 1), inner).unflatten(0, x_BWED.shape[:2])
+        return y if mask_BWE is None else (y, mask_BWE.any(2))
+
+    def _pooled(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Pool all positions of each row."""
         if mask is None:
             return self._unmasked(x)
         x = x.masked_fill(~mask[..., None], 0.0)

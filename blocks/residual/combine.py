@@ -14,28 +14,6 @@ def _nothing(_: NoParams, __: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _concatenate_signature(_: NoParams, __: frozenset[str]) -> Signature:
-    return Signature(
-        inputs=(
-            port("x", "f[... d_x]", "first vectors"),
-            port("z", "f[... d_z]", "second vectors, with the same leading axes"),
-        ),
-        outputs=(port("y", "f[... d_x+d_z]", "concatenated vectors"),),
-    )
-
-
-CONCATENATE = BlockType(
-    name="concatenate",
-    mixes="",
-    doc="Concatenate two vectors; y = [x; z].",
-    source="Bahdanau et al. 2015, section 3.2",
-    signature=_concatenate_signature,
-    arguments=_nothing,
-    module=".residual.combine_module:Concatenate",
-    example_inputs={"x": "f[B T 8]", "z": "f[B T 5]"},
-)
-
-
 def _lengths_signature(_: NoParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(

@@ -11,17 +11,6 @@ from torch import Tensor, nn
 from ..kernels.decode_state import Capacity, State
 
 
-class Concatenate(nn.Module):
-    """Concatenate two vectors.
-
-    Source: Bahdanau et al. 2015, section 3.2.
-    """
-
-    def forward(self, x: Tensor, z: Tensor) -> Tensor:
-        """Concatenate x [..., D] and z [..., E] to [..., D + E]."""
-        return torch.cat([x, z], -1)
-
-
 class LengthsToMask(nn.Module):
     """Convert lengths to a padding mask.
 

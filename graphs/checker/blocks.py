@@ -27,7 +27,18 @@ from ..ir.block_type import (
 )
 from ..ir.graph import Filling, Part, TemplatePart, leading
 from ..ir.lora import without_lora
-from ..ir.value_type import UNKNOWN, Bound, Misfit, fit, free_names, is_known, settled, substitute
+from ..ir.value_type import (
+    SIZED,
+    UNKNOWN,
+    Bound,
+    Misfit,
+    ValueType,
+    fit,
+    free_names,
+    is_known,
+    settled,
+    substitute,
+)
 from .block_params import (
     common_signature,
     note_params,
@@ -283,7 +294,11 @@ def _typed(
             )
     inputs = tuple(replace(p, type=types[p.name]) for p in signature.inputs if p.name in types)
     inputs += tuple(p for p in signature.inputs if p.name not in types)
-    outputs = tuple(replace(p, type=replace(p.type, axes=("...",))) for p in signature.outputs)
+    # Most blocks return values of the kind that they read.
+    kinds = {read.type.kind for read in reads.values() if isinstance(read, Given)}
+    kind = kinds.pop() if len(kinds) == 1 else "f"
+    unknown = ValueType(kind, ("...",), UNKNOWN if kind in SIZED else None)
+    outputs = tuple(replace(port_, type=unknown) for port_ in signature.outputs)
     return replace(signature, inputs=inputs, outputs=outputs)
 
 
@@ -325,7 +340,8 @@ def _sized(
     errors: list[ValueError] = []
     for params in standin.variants:
         try:
-            arguments = without_lora(params, block.arguments(params, sizes), block.maps)
+            declared = without_lora(params, block.arguments(params, sizes), block.maps)
+            arguments = {**declared, **signature.arguments}
             tried.append((arguments, block.weights(arguments)))
         except KeyError as error:
             _report_unsized(checker.findings, block, str(error.args[0]), bound, wires_at)

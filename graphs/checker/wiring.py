@@ -13,7 +13,16 @@ from ...specs.form import RepeatNode, UseNode
 from ...specs.text_edits import Fix, removing, replacing
 from ..ir.block_type import Port
 from ..ir.graph import circle_in, cycles, ordered, reached
-from ..ir.value_type import UNKNOWN, Bound, Misfit, ValueType, fit, free_names
+from ..ir.value_type import (
+    UNKNOWN,
+    Bound,
+    Misfit,
+    ValueType,
+    fit,
+    free_names,
+    is_arithmetic,
+    terms_of,
+)
 from .records import Checker, Context, Doubts, Findings
 
 NO_ADAPTER = {
@@ -275,6 +284,8 @@ def report_misfit(
     help_ = way_out or _adapter(checker.context, read.type.kind, port_.type.kind)
     if read.slot and not way_out:
         help_ = f"fill the slot with a block for {read.type}, or with a template around this one"
+    elif not help_ and misfit.code == "T03" and (multiple := _multiple(port_.type, read.type)):
+        help_ = f"give the input an axis such as {multiple}, a multiple to which its column pads"
     elif not help_ and port_.optional:
         help_ = f"remove '{port_.name}', or wire a value of the wanted type"
     elif not help_ and misfit.code == "T03" and read.type.kind == "f":
@@ -291,6 +302,16 @@ def report_misfit(
         ),
         help=help_ or f"wire a value of kind {port_.type.kind}",
     )
+
+
+def _multiple(wanted: ValueType, given: ValueType) -> str:
+    """Return a multiple of an axis of which a port takes only multiples; empty if there is none."""
+    for want, axis in zip(wanted.axes[::-1], given.axes[::-1], strict=False):
+        factors = terms_of(want) if is_arithmetic(want) else {}
+        (times,) = factors.values() if len(factors) == 1 else (1,)
+        if times > 1 and isinstance(axis, str) and axis.isidentifier():
+            return f"{times}*{axis}"
+    return ""
 
 
 def _adapter(context: Context, source_kind: str, target_kind: str) -> str:

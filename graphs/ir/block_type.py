@@ -267,6 +267,9 @@ class Signature:
     them together with their masks changes nothing."""
     sized: tuple[str, ...] = ()
     """Further axis names that stand for sizes on which weights may depend, such as `heads`."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Constructor arguments that follow from the types of the wires, beside those that
+    `BlockType.arguments` gives."""
     scale: Literal["", "normalized", "accumulated"] = ""
     """What is known of the magnitude of the first output: a norm sets it, or it is the sum of a
     residual path that no norm follows, and grows with depth."""
@@ -466,7 +469,8 @@ class BlockType:
     module, takes.  It returns the number of items, by which training divides, so these ports must
     not need the outputs of the model.  `weight` is given those of them that are wired."""
     counts: Literal["", "same", "shifted"] = ""
-    """Non-padding positions of its output: the `same` as of `ids`, or those `shifted` right."""
+    """Non-padding positions of its output: the `same` as of the ids that it reads, or those of
+    these ids `shifted` to the right by 1."""
     unpads: bool = False
     """Whether its module takes unpadded values, with `batched` and `places` as of `Attention`."""
     maps: Mapping[str, str] = field(default_factory=dict)

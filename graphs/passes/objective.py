@@ -156,9 +156,11 @@ def _counted(value: str, nodes: Mapping[str, Any], graph: Graph) -> tuple[str, b
     if value in graph.inputs:
         return (value, False) if graph.inputs[value].kind == "mask" else None
     node = nodes[value.partition(".")[0]]
-    if not isinstance(node, BlockNode) or node.wires.get("ids") not in graph.inputs:
+    counts = node.part.block.counts if isinstance(node, BlockNode) else ""
+    if not counts or not isinstance(node, BlockNode) or len(node.wires) != 1:
         return None
-    counts = node.part.block.counts
-    if not counts or node.part.arguments.get("pad", _PAD) != _PAD:
+    (read,) = node.wires.values()
+    arguments, type_ = node.part.arguments, graph.inputs.get(read)
+    if type_ is None or type_.kind != "ids" or arguments.get("pad", _PAD) != _PAD:
         return None
-    return node.wires["ids"], counts == "shifted"
+    return (read, counts == "shifted") if arguments.get("by", 1) == 1 else None

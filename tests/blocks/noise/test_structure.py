@@ -1,31 +1,20 @@
-"""Shifted ids, masks and values without a gradient."""
+"""Ids, masks and values without a gradient."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch.nn import functional as F
 from weft.blocks.attention.multi_head_module import Attention
-from weft.blocks.noise.structure import PREFIX_MASK, SHIFT_RIGHT
+from weft.blocks.noise.structure import PREFIX_MASK
 from weft.blocks.noise.structure_module import (
     EmptyText,
     LengthClass,
     NotPadding,
     PrefixMask,
     PrefixToBias,
-    ShiftRight,
 )
 
 IDS = torch.tensor([[5, 6, 7, 1, 0], [8, 9, 1, 0, 0]])
-
-
-def test_ids_move_by_one_position() -> None:
-    """The input of a decoder in training, as translation makes it."""
-    shifted = ShiftRight()(IDS)
-
-    assert shifted.tolist() == [[3, 5, 6, 7, 1], [3, 8, 9, 1, 0]]
-    begin = torch.full_like(IDS[:, :1], 3)
-    assert torch.equal(shifted, torch.cat((begin, IDS[:, :-1]), 1))
 
 
 def test_padding_is_one_id() -> None:
@@ -83,16 +72,8 @@ def test_a_row_without_a_prefix_is_a_causal_language_model() -> None:
     torch.testing.assert_close(masked(x, bias=bias), causal(x), rtol=1e-4, atol=1e-4)
 
 
-def test_shifting_and_comparing_trains_each_token_once() -> None:
-    """A language model reads the shifted ids and predicts the ids themselves."""
-    shifted = ShiftRight()(IDS)
-
-    assert torch.equal(F.pad(shifted[:, 1:], (0, 1)), F.pad(IDS[:, :-1], (0, 1)))
-
-
 def test_ids_outside_the_vocabulary_are_refused() -> None:
     """With the size of the vocabulary."""
-    for block, name in ((SHIFT_RIGHT, "begin"), (PREFIX_MASK, "separator")):
-        with pytest.raises(ValueError, match=f"{name} is 11, but there are only 11 ids") as caught:
-            block.arguments(block.params(**{name: 11}), {"v": 11})
-        assert caught.value.args[1] == "use an id below 11"
+    with pytest.raises(ValueError, match="separator is 11, but there are only 11 ids") as caught:
+        PREFIX_MASK.arguments(PREFIX_MASK.params(separator=11), {"v": 11})
+    assert caught.value.args[1] == "use an id below 11"

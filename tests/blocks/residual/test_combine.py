@@ -1,4 +1,4 @@
-"""Sums, concatenation and masks from lengths, by hand."""
+"""Masks from lengths, and unfolding, by hand."""
 
 from __future__ import annotations
 
@@ -6,16 +6,9 @@ import pytest
 import torch
 from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.registry import registry
-from weft.blocks.residual.combine_module import Concatenate, LengthsToMask, Unfold
+from weft.blocks.residual.combine_module import LengthsToMask, Unfold
 from weft.graphs.checker.check import analyse, check
 from weft.specs.load import loaded
-
-
-def test_two_values_are_joined() -> None:
-    """One after the other."""
-    x, z = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 5.0]])
-
-    assert Concatenate()(x, z).tolist() == [[1.0, 2.0, 3.0, 5.0]]
 
 
 def test_lengths_become_a_mask() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from weft.blocks.axes.concatenate import CONCATENATE
+from weft.blocks.axes.shift import SHIFT
 from weft.blocks.axes.slice import SLICE, SPLIT
 from weft.graphs.ir.block_type import BlockType
 
-FREE = {"slice", "split"}
+FREE = {"slice", "split", "shift", "concatenate", "upsample"}
 """Blocks without matrix products."""
 
 VARIANTS: dict[str, BlockType] = {
@@ -37,5 +39,29 @@ VARIANTS: dict[str, BlockType] = {
     "split, three": replace(SPLIT, example={"names": ("a", "b", "c"), "sizes": (1, 5, 2)}),
     "slice, the last positions of ids": replace(
         SLICE, example={"start": -2}, example_inputs={"x": "ids:9[B S]"}
+    ),
+    "shift, vectors": replace(
+        SHIFT, example={"by": 2, "fill": 0.5}, example_inputs={"x": "f[B T 8]"}
+    ),
+    "shift, vectors in heads": replace(SHIFT, example_inputs={"x": "f[B T 2 4]"}),
+    "shift, a mask": replace(SHIFT, example={"by": 3}, example_inputs={"x": "mask[B T]"}),
+    "shift, to the left": replace(
+        SHIFT, example={"by": -2}, example_inputs={"x": "f[B T 8]", "mask": "mask[B T]"}
+    ),
+    "shift, ids to the left": replace(SHIFT, example={"by": -1}),
+    "concatenate, three": replace(
+        CONCATENATE,
+        example={"names": ("z", "x", "w")},
+        example_inputs={"x": "f[B T 8]", "z": "f[B T 5]", "w": "f[B T 1]"},
+    ),
+    "concatenate, positions": replace(
+        CONCATENATE,
+        example={"axis": "time", "names": ("z", "x")},
+        example_inputs={"x": "f[B T 8]", "z": "f[B S 8]"},
+    ),
+    "concatenate, masks": replace(
+        CONCATENATE,
+        example={"axis": "S", "names": ("z", "x")},
+        example_inputs={"x": "mask[B T]", "z": "mask[B S]"},
     ),
 }

@@ -33,7 +33,6 @@ FREE = {
     "rms_norm",
     "dropout",
     "prepend",
-    "concatenate",
     "batch_norm",
     "learned_array",
     "weighted_sum",
@@ -42,7 +41,6 @@ FREE = {
     "unfold",
     "activation",
     "pool",
-    "shift_right",
     "not_padding",
     "prefix_mask",
     "prefix_to_bias",
@@ -73,6 +71,14 @@ VARIANTS: dict[str, BlockType] = {
     "pool, first": replace(POOL, example={"kind": "first"}),
     "pool, last": replace(POOL, example={"kind": "last"}),
     "pool, max": replace(POOL, example={"kind": "max"}),
+    "pool, neighbors": replace(
+        POOL,
+        example={"kind": "max", "every": 2},
+        example_inputs={"x": "f[B 2*S 8]", "mask": "mask[B 2*S]"},
+    ),
+    "pool, neighbors without a mask": replace(
+        POOL, example={"every": 3}, example_inputs={"x": "f[B 3*S 8]"}
+    ),
     "pool, no mask": replace(POOL, example_inputs={"x": "f[B T 8]"}),
     "embedding, frozen": replace(EMBEDDING, example={"d_model": 8, "frozen": True}),
     "linear, LoRA": replace(LINEAR, example={"d_out": 6, "lora": {"rank": 2, "alpha": 4.0}}),

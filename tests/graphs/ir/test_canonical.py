@@ -267,6 +267,9 @@ def alone(block: BlockType, params: dict[str, Any]) -> dict[str, Any]:
 
 def resized(block: BlockType, name: str, value: Any) -> BlockType:
     """Return a block whose example inputs have another size where a param sets that size."""
+    if (block.name, name) in MULTIPLES:
+        inputs = {port: text.replace("T", "120*T") for port, text in block.example_inputs.items()}
+        return replace(block, example_inputs=inputs)
     old = getattr(block.params.model_validate(dict(block.example)), name)
     if block.name not in SIZED or not isinstance(old, int):
         return block
@@ -285,6 +288,7 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("softmax", "y"): ["... t d", "b t h"],
     ("softmax", "over"): ["b", "d"],
     ("softmax", "mask"): ["b t"],
+    ("concatenate", "names"): [("z", "x")],
     ("split", "names"): [("y", "rest"), ("left", "right")],
     ("split", "sizes"): [(4, 4), (1, 7)],
 }
@@ -302,6 +306,8 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
 """Other params beside a param that excludes those of the example."""
 SIZED = ("patch_embedding", "downsample_convolution", "weighted_sum")
 """Blocks with params that set the size of their inputs."""
+MULTIPLES = {("pool", "every")}
+"""Params that divide the length of a sequence."""
 GIVEN_BY_SIZES = {("merge_heads", "d_out"), ("softmax", "causal")}
 """Params of which only one value fits the sizes of the inputs."""
 

@@ -14,10 +14,10 @@ from weft.specs.findings import InputError
 from weft.specs.load import load
 
 OBJECTIVES = {
-    "translation": ({"source": "source", "target": "target"}, {"shift_right@1", "not_padding@1"}),
+    "translation": ({"source": "source", "target": "target"}, {"shift@1", "not_padding@1"}),
     "word-dropout-translation": (
         {"source": "source", "target": "target"},
-        {"shift_right@1", "not_padding@1"},
+        {"shift@1", "not_padding@1"},
     ),
     "masked-language-model": ({"text": "tokens"}, {"not_padding@1"}),
     "classification": ({"text": "tokens"}, {"not_padding@1"}),

@@ -42,7 +42,7 @@ def pairs_objective(nodes: dict[str, Any], outputs: dict[str, str], **more: Any)
         "nodes": {
             "source_mask": {"use": "not_padding@1", "in": {"ids": "source"}},
             "target_mask": {"use": "not_padding@1", "in": {"ids": "target"}},
-            "shifted": {"use": "shift_right@1", "in": {"ids": "target"}},
+            "shifted": {"use": "shift@1", "in": {"x": "target"}},
             "model": {"use": "=model", "in": READ},
             **DEFINED,
             **nodes,
@@ -79,7 +79,7 @@ R_DROP = pairs_objective(
 """R-Drop: cross-entropy of two passes, and the divergence between them."""
 TWO_LOSSES = pairs_objective(
     {
-        "source_labels": {"use": "shift_right@1", "in": {"ids": "source"}},
+        "source_labels": {"use": "shift@1", "in": {"x": "source"}},
         "reader": {
             "use": "=reader",
             "in": {"tokens": "source_labels.y"},

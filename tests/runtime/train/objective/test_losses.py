@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from weft.blocks.noise.structure import BEGIN
+from weft.blocks.params import BEGIN
 from weft.graphs.passes.fuse import fuse
 from weft.runtime.api import Silent
 from weft.runtime.codegen.build import build
