@@ -26,8 +26,12 @@ def weft(work: Work, *, half: bool, quantize: bool = False) -> Decode:
     """Make a generator that works like `weft generate`."""
     import weft
     from weft.runtime.compile.decoder import Passes, use_passes
-    from weft.runtime.decode.generate import generate_ids
+    from weft.runtime.data.prompts import WrittenIds
+    from weft.runtime.decode.decode import Request
+    from weft.runtime.decode.predictors.continuing import Continuing
+    from weft.runtime.decode.predictors.predictor import Context
     from weft.runtime.decode.settings import GenerateSettings
+    from weft.runtime.model.answering import TEXT, PromptText
     from weft.runtime.system.memory import WHILE_DECODING, keep_freed_memory
 
     keep_freed_memory(WHILE_DECODING)
@@ -36,7 +40,10 @@ def weft(work: Work, *, half: bool, quantize: bool = False) -> Decode:
     settings = GenerateSettings(max_new=work.length)
 
     def decode(sources: Sources, _: int) -> Sequence[Sequence[int]]:
-        return [one.tokens for [one] in generate_ids(model, sources, settings, half=half)]
+        context = Context((model,), {TEXT: PromptText(WrittenIds(), ())}, TEXT, half=half)
+        requests = [Request((), prompt=ids) for ids in sources]
+        outputs = Continuing.of(context, settings).decode_requests(requests)
+        return [one.tokens for [one] in outputs]
 
     return decode
 

@@ -315,7 +315,7 @@ def generate(
         raise wrong("--include", "phrases are text, but --ids reads token ids")
     model = open_checkpoints(checkpoint, None, placement)
     predictor = model.prompt_predictor(widened(settings), ids=ids)
-    numbered = predictor.settings.search().nbest > 1
+    numbered = predictor.search.nbest > 1
     prompts = Answered[list[Answer]](_prompts(source, include), source, batch, "lines")
 
     def answer(rows: list[dict[str, Any]]) -> list[list[Answer]]:
@@ -323,7 +323,7 @@ def generate(
 
     def record_of(output: Answer) -> dict[str, Any]:
         tokens = () if output.hypothesis is None else output.hypothesis.tokens
-        record = {**output_record(output, predictor.prompts), "ids": tokens}
+        record = {**output_record(output, predictor.words), "ids": tokens}
         return {k: v for k, v in record.items() if not (ids and k in ("text", "tokens"))}
 
     with terminal.writing(out) as file:

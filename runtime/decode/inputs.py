@@ -54,23 +54,6 @@ class UsualInputs:
         return {"source": source_NS, "source_mask": mask_NS}
 
 
-@dataclass(frozen=True, slots=True)
-class NoInputs:
-    """A model that reads only the ids that are written, and their masks."""
-
-    written: str
-    written_masks: tuple[str, ...]
-
-    def fixed(
-        self,
-        source_NS: Tensor,  # noqa: ARG002 - there are none
-        mask_NS: Tensor,  # noqa: ARG002
-        others: Sequence[Mapping[str, Any]],  # noqa: ARG002
-    ) -> dict[str, Tensor]:
-        """Return nothing."""
-        return {}
-
-
 def batch_axis(graph: Graph, name: str) -> int:
     """Return the position of the batch axis of an input."""
     axes = graph.inputs[name].axes

@@ -272,13 +272,18 @@ class Model:
                 the vocabulary.
             SpecError: a setting is wrong.
         """
-        from ..checkpoint.tokenizers import ends_of
-        from ..decode.generate import generate_ids
+        from ..decode.decode import Request
 
-        parsed = self.generation(settings)
-        ends = ends_of(self.checkpoint) if eos is None else {eos} if isinstance(eos, int) else eos
-        return generate_ids(
-            self.module, prompts, parsed, eos=frozenset(ends), include=include, half=self.half
+        predictor = self.prompt_predictor(settings, ids=True)
+        if eos is not None:
+            ends = (eos,) if isinstance(eos, int) else tuple(sorted(eos))
+            predictor = replace(predictor, ends=ends)
+        phrases = include or [()] * len(prompts)
+        return predictor.decode_requests(
+            [
+                Request((), prompt=prompt, include=required)
+                for prompt, required in zip(prompts, phrases, strict=True)
+            ]
         )
 
     def generation(self, settings: Mapping[str, Any]) -> GenerateSettings:
@@ -312,14 +317,13 @@ class Model:
         """
         from ..checkpoint.tokenizers import ends_of, prompts_of
         from ..data.prompts import WrittenIds
-        from ..decode.generate import check_generates
-        from ..decode.predictors.continuing import Continuing
+        from ..decode.predictors.continuing import Continuing, check_generates
         from ..decode.predictors.predictor import Context
         from .answering import TEXT, PromptText
 
         check_generates(self.graph)
         prompts = WrittenIds() if ids else prompts_of(self.checkpoint)
-        column = PromptText(prompts, tuple(ends_of(self.checkpoint)))
+        column = PromptText(prompts, tuple(sorted(ends_of(self.checkpoint))))
         context = Context((self.module,), {TEXT: column}, TEXT, half=self.half)
         predictor = Continuing.of(context, self.generation(settings), "prompt", "include")
         # Its callers divide prompts into batches.

@@ -33,14 +33,9 @@ def text_predictor(
     from .feeding import Sources
     from .text import TextPredictor
 
-    sources, target = Sources.of(context), context.vocabulary(context.answers)
     for name in filter(None, (prefix, include)):
         context.column(name)
-    source = target if sources.source is None else context.vocabulary(sources.source)
-    text = sources.source
-    return TextPredictor(
-        context, sources, search, source, target, text, prefix=prefix, include=include
-    )
+    return TextPredictor.of(context, Sources.of(context), search, prefix=prefix, include=include)
 
 
 class _Text(PredictorSettings, Writing):
@@ -102,10 +97,8 @@ class MaskPredict(PredictorSettings, MaskFields):
                 location=context.graph.source,
                 help="use the predictor 'beam' for a model that decodes step by step",
             )
-        target = context.vocabulary(context.answers)
-        source = target if sources.source is None else context.vocabulary(sources.source)
         search = BeamSearch()  # its settings have no effect
-        return MaskPredictor(context, sources, search, source, target, sources.source, masks=self)
+        return MaskPredictor.of(context, sources, search, masks=self)
 
 
 class Generate(PredictorSettings, GenerateSettings):

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ....specs.findings import InputError, did_you_mean
 from ...data.columns.values import text_of
+from ...data.prompts import Prompts, VocabularyPrompts
 from ...data.symbols import Vocabulary, lacking
 from ...system.arriving import take
 from ..decode import Request, SpecialTokens, decode_ids
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 FIRST_ROWS = 16
 """Rows to read ahead at first where the first answer is wanted soon; doubled until the buffer."""
-BATCH_TOKENS = 4096
-"""Maximum source tokens of a batch, including padding, times the beam."""
 LONGEST_SOURCE = 1000
 """Maximum source tokens of one row; longer sources are truncated with a warning."""
 
@@ -64,12 +63,19 @@ class Streaming:
     context: Context
     inputs: Sources
     """What fills the inputs of the models."""
+    search: BeamSearch | Sampling
+    words: Prompts
+    """Tokenizer of the outputs."""
+    ends: tuple[int, ...]
+    """The tokens that end an output."""
     prefix: str | None = field(default=None, kw_only=True)
     """Key of a row's text with which its output begins, or that it continues."""
     include: str | None = field(default=None, kw_only=True)
     """Key of the phrases that each output contains: a list, or a text separated by tabs."""
     what: str = field(default="row", kw_only=True)
     """What messages call a row."""
+    batch_tokens: int = field(default=4096, kw_only=True)
+    """Maximum tokens of a batch, including padding, times the hypotheses of a row."""
 
     def requests(self, rows: Sequence[Row], start: int, warn: Warn) -> list[Request]:
         """Return what is decoded for each row.
@@ -90,7 +96,7 @@ class Streaming:
         """Return the hypotheses of a batch, best first or as they were drawn.
 
         Args:
-            requests: sources or prompts, each with at least one token.
+            requests: sources without end tokens, or prompts, each with at least one token.
             cancelled: returns the requests whose output is not needed.
 
         Raises:
@@ -98,34 +104,27 @@ class Streaming:
         """
         raise NotImplementedError
 
-    def answer(self, hypothesis: Hypothesis) -> Answer:
-        """Return the answer of a hypothesis."""
-        raise NotImplementedError
-
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text inside an output."""
-        raise NotImplementedError
-
-    def lacking(self, text: str, ids: Sequence[int], what: str) -> str:
-        """Return what to warn about a text of which the vocabulary lacks characters, or ""."""
-        raise NotImplementedError
-
     def length(self, request: Request) -> int:
-        """Return the tokens of a request that its model reads."""
-        raise NotImplementedError
-
-    def together(self, longest: int) -> int:
-        """Return the number of rows that are decoded together.
-
-        Args:
-            longest: `length` of the longest of them.
-        """
+        """Return the tokens of a request in a batch."""
         raise NotImplementedError
 
     @property
-    def avoided(self) -> tuple[str, ...]:
-        """The phrases that no output contains."""
-        raise NotImplementedError
+    def rows(self) -> int:
+        """Hypotheses of a row that are decoded together."""
+        return self.search.rows
+
+    @cached_property
+    def avoidance(self) -> Avoidance | None:
+        """The phrases that no output contains, compiled for the vocabulary; None without any."""
+        from ..search.constraints import Avoidance
+
+        avoid = self.search.avoid
+        return Avoidance(avoid, self.words.texts, self.ends) if avoid else None
+
+    def answer(self, hypothesis: Hypothesis) -> Answer:
+        """Return the answer of a hypothesis."""
+        text = self.words.decode(hypothesis.tokens)
+        return Answer(text, hypothesis.score, hypothesis=hypothesis)
 
     def predict(self, rows: Sequence[Row]) -> list[str]:
         """Return the text for each row; an empty one for an empty text."""
@@ -186,7 +185,7 @@ class Streaming:
     ) -> Iterator[list[Answer]]:
         """Yield the answers to each row; none for empty texts."""
         if start == 0:
-            for phrase in self.avoided:
+            for phrase in self.search.avoid:
                 self._written(phrase, f"'{phrase}' in 'avoid'", partial(warn, 1))
         requests = self.requests(rows, start, warn)
         filled = [
@@ -231,8 +230,8 @@ class Streaming:
 
     def _written(self, text: str, what: str, warn: Callable[[str], None]) -> list[int]:
         """Return the ids of a text that outputs must or must not contain."""
-        ids = self.encode(text) if text else []
-        if problem := self.lacking(text, ids, what):
+        ids = self.words.encode(text) if text else []
+        if problem := self.words.lacking(text, ids, what):
             warn(problem)
         return ids
 
@@ -243,11 +242,12 @@ class Streaming:
             requests: what is decoded.
             indices: what to call the requests in the batches, ascending.
         """
-        lengths = [self.length(request) for request in requests]
+        lengths = list(map(self.length, requests))
         order = sorted(range(len(indices)), key=lengths.__getitem__, reverse=True)
         batches = []
         while order:
-            count = self.together(lengths[order[0]])
+            width = lengths[order[0]] * self.rows
+            count = recurring(max(1, self.batch_tokens // width))
             batches.append([indices[index] for index in order[:count]])
             order = order[count:]
         return sorted(batches, key=min)
@@ -257,7 +257,6 @@ class Streaming:
 class TextPredictor(Streaming):
     """Predicts texts from what a model reads."""
 
-    search: BeamSearch | Sampling
     source: Vocabulary
     """Vocabulary of the text that the models read; that of the answers without one."""
     target: Vocabulary
@@ -265,10 +264,29 @@ class TextPredictor(Streaming):
     text: str | None
     """Key of a row's source; None if the models read no text."""
 
-    @property
-    def rows(self) -> int:
-        """Hypotheses per row."""
-        return self.search.rows
+    @classmethod
+    def of(
+        cls,
+        context: Context,
+        inputs: Sources,
+        search: BeamSearch | Sampling,
+        **fields: Any,
+    ) -> Self:
+        """Return the predictor of a context.
+
+        Args:
+            context: models and columns.
+            inputs: what fills the inputs of the models.
+            search: how outputs are written.
+            **fields: further fields by name.
+
+        Raises:
+            InputError: the source or the answers have no vocabulary.
+        """
+        target = context.vocabulary(context.answers)
+        source = target if inputs.source is None else context.vocabulary(inputs.source)
+        words, ends = VocabularyPrompts(target), (target.eos,)
+        return cls(context, inputs, search, words, ends, source, target, inputs.source, **fields)
 
     @property
     def longest_source(self) -> int:
@@ -281,42 +299,9 @@ class TextPredictor(Streaming):
                 longest -= 1
         return longest
 
-    @cached_property
-    def avoidance(self) -> Avoidance | None:
-        """The phrases that no output contains, compiled for the vocabulary; None without any."""
-        if not self.search.avoid:
-            return None
-        from ...data.prompts import texts_of_vocabulary
-        from ..search.constraints import Avoidance
-
-        texts = texts_of_vocabulary(self.target)
-        return Avoidance(self.search.avoid, texts, [self.target.eos])
-
-    @property
-    def avoided(self) -> tuple[str, ...]:
-        """The phrases that no output contains."""
-        return self.search.avoid
-
-    def answer(self, hypothesis: Hypothesis) -> Answer:
-        """Return the answer of a hypothesis."""
-        text = self.target.decode(hypothesis.tokens)
-        return Answer(text, hypothesis.score, hypothesis=hypothesis)
-
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text inside an output."""
-        return self.target.encode(text)
-
-    def lacking(self, text: str, ids: Sequence[int], what: str) -> str:
-        """Return what to warn about a text of which the vocabulary lacks characters, or ""."""
-        return lacking(self.target, text, ids, what)
-
     def length(self, request: Request) -> int:
-        """Return the tokens of a source, without the end token."""
-        return max(len(request.source), request.other_length)
-
-    def together(self, longest: int) -> int:
-        """Return the number of rows that are decoded together."""
-        return recurring(max(1, BATCH_TOKENS // ((longest + 1) * self.rows)))
+        """Return the tokens of a source, with the end token."""
+        return max(len(request.source), request.other_length) + 1
 
     def requests(self, rows: Sequence[Row], start: int, warn: Warn) -> list[Request]:
         """Return what is decoded for each row; sources are truncated to what models can read."""

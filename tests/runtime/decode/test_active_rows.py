@@ -22,7 +22,6 @@ from weft.runtime.codegen.build import build
 from weft.runtime.decode import active_rows as active
 from weft.runtime.decode import forced_prefix
 from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
-from weft.runtime.decode.generate import generate_ids
 from weft.runtime.decode.settings import (
     BeamSearch,
     GenerateSettings,
@@ -31,6 +30,8 @@ from weft.runtime.decode.settings import (
 )
 from weft.runtime.decode.stepper import ModelStepper
 from weft.specs.load import load
+
+from .continued import continued
 
 PAD, END, BEGIN = 0, 1, 3
 SPECIAL_TOKENS = SpecialTokens(BEGIN, END, PAD)
@@ -207,12 +208,12 @@ def test_continuations_drop_finished_rows(name: str, monkeypatch: pytest.MonkeyP
     model = made(name)
     prompts = [[3, 4, 2], [5, 2], [2, 3, 4, 5], [4]]
     settings = GenerateSettings(max_new=8, temperature=1.5, samples=2)
-    plain = generate_ids(model, prompts, settings)
+    plain = continued(model, prompts, settings)
     ends = {one.tokens[1] for rows in plain[:3] for one in rows}
 
-    found = generate_ids(model, prompts, settings, eos=ends)
+    found = continued(model, prompts, settings, eos=ends)
     monkeypatch.setattr(active, "NARROW", math.inf)
-    expected = generate_ids(model, prompts, settings, eos=ends)
+    expected = continued(model, prompts, settings, eos=ends)
 
     assert found == expected
     assert {len(one.tokens) for rows in found for one in rows} > {1}

@@ -15,12 +15,14 @@ from weft.runtime import api
 from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.codegen.build import build
 from weft.runtime.decode import stepper
-from weft.runtime.decode.generate import generate_ids
+from weft.runtime.decode.predictors.continuing import check_generates
 from weft.runtime.decode.search.sampling import Sampler, filtered
 from weft.runtime.decode.search.search import Prompts, sample
 from weft.runtime.decode.settings import GenerateSettings, Hypothesis, Sampling
 from weft.specs.findings import InputError, SpecError
 from weft.specs.load import load
+
+from .continued import continued
 
 VOCAB = 23
 SMALL = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 2, "vocab": VOCAB}
@@ -55,7 +57,7 @@ def test_prompts_of_different_lengths_agree_with_the_parallel_pass() -> None:
     """In one batch; the log probability is that of the generated tokens."""
     _, model = llama()
 
-    found = generate_ids(model, PROMPTS, GenerateSettings(max_new=6))
+    found = continued(model, PROMPTS, GenerateSettings(max_new=6))
 
     for prompt, [one] in zip(PROMPTS, found, strict=True):
         wanted, log_p = by_the_parallel_pass(model, prompt, 6)
@@ -81,7 +83,7 @@ def test_the_common_prompt_length_is_read_in_one_step(
     monkeypatch.setattr(stepper.ModelStepper, "step", counted)
     prompts = [[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8, 9, 7], [9, 3, 2, 3, 8, 4]]
 
-    found = generate_ids(model, prompts, GenerateSettings(max_new=4))
+    found = continued(model, prompts, GenerateSettings(max_new=4))
 
     assert steps == list(range(5, 11))
     for prompt, [one] in zip(prompts, found, strict=True):
@@ -96,7 +98,7 @@ def test_an_output_ends_with_one_of_the_end_tokens() -> None:
     whole = [by_the_parallel_pass(model, prompt, 8)[0] for prompt in PROMPTS]
     ends = {whole[0][2], whole[2][5]}
 
-    found = generate_ids(model, PROMPTS, GenerateSettings(max_new=8), eos=ends)
+    found = continued(model, PROMPTS, GenerateSettings(max_new=8), eos=ends)
 
     for tokens, [one] in zip(whole, found, strict=True):
         place = next((i for i, token in enumerate(tokens) if token in ends), None)
@@ -112,7 +114,7 @@ def test_drawing_is_decided_by_the_seed_and_bounded_by_top_k() -> None:
 
     def drawn(**settings: float) -> list[tuple[int, ...]]:
         wanted = GenerateSettings(max_new=9, **settings)  # type: ignore[arg-type]
-        return [one.tokens for [one] in generate_ids(model, PROMPTS, wanted)]
+        return [one.tokens for [one] in continued(model, PROMPTS, wanted)]
 
     assert drawn(temperature=1.0, top_k=1) == drawn()
     assert drawn(temperature=1.5, seed=3) == drawn(temperature=1.5, seed=3)
@@ -124,12 +126,12 @@ def test_samples_depend_only_on_their_prompt() -> None:
     _, model = llama()
     settings = GenerateSettings(max_new=6, temperature=1.5, samples=3, seed=5)
 
-    together = generate_ids(model, PROMPTS, settings)
-    backwards = generate_ids(model, PROMPTS[::-1], settings)
+    together = continued(model, PROMPTS, settings)
+    backwards = continued(model, PROMPTS[::-1], settings)
 
     rows = [[one.tokens for one in samples] for samples in together]
     for number, prompt in enumerate(PROMPTS):
-        [samples] = generate_ids(model, [prompt], settings)
+        [samples] = continued(model, [prompt], settings)
         alone = [one.tokens for one in samples]
         assert alone == rows[number]
         assert len(set(alone)) > 1
@@ -222,7 +224,7 @@ def test_beams_of_every_hypothesis_are_exhaustive_search(prompt: list[int]) -> N
     best = sorted(scores, key=lambda tokens: -scores[tokens])
     outputs = list(dict.fromkeys(tokens[:-1] for tokens in best))[:5]
 
-    [found] = generate_ids(model, [prompt], settings, eos=ends)
+    [found] = continued(model, [prompt], settings, eos=ends)
 
     assert [one.tokens for one in found] == outputs
     by_output = {tokens[:-1]: scores[tokens] for tokens in reversed(best)}
@@ -235,10 +237,10 @@ def test_beams_of_a_prompt_do_not_depend_on_the_others() -> None:
     settings = GenerateSettings(max_new=5, beam=3, nbest=3, no_repeat=2)
     prompts = [*PROMPTS, [6, 2, 9]]
 
-    together = generate_ids(model, prompts, settings, eos=(4,))
+    together = continued(model, prompts, settings, eos=(4,))
 
     for prompt, found in zip(prompts, together, strict=True):
-        [alone] = generate_ids(model, [prompt], settings, eos=(4,))
+        [alone] = continued(model, [prompt], settings, eos=(4,))
         assert [one.tokens for one in found] == [one.tokens for one in alone]
         for one in found:
             written = (*one.tokens, 4) if one.finished else one.tokens
@@ -252,12 +254,12 @@ def test_a_continuation_contains_the_required_phrases(settings: dict[str, float]
     chosen = GenerateSettings(max_new=6, **settings)  # type: ignore[arg-type]
     include = [[[3, 3, 8]], [[2], [11, 5]], [], [[22]]]
 
-    found = generate_ids(model, PROMPTS, chosen, eos=(4,), include=include)
+    found = continued(model, PROMPTS, chosen, eos=(4,), include=include)
 
     for [one], phrases in zip(found, include, strict=True):
         text = " ".join(map(str, one.tokens)).join("  ")
         assert all(f" {' '.join(map(str, phrase))} " in text for phrase in phrases)
-    assert found[2] == generate_ids(model, [PROMPTS[2]], chosen, eos=(4,))[0]
+    assert found[2] == continued(model, [PROMPTS[2]], chosen, eos=(4,))[0]
 
 
 @pytest.mark.parametrize(
@@ -282,10 +284,10 @@ def test_invalid_prompts_are_refused(prompts: list[list[int]], problem: str) -> 
     _, model = llama()
 
     with pytest.raises(InputError, match=problem) as caught:
-        generate_ids(model, prompts, GenerateSettings())
+        continued(model, prompts, GenerateSettings())
 
     assert "from 0 to 22" in caught.value.help
-    assert generate_ids(model, [], GenerateSettings()) == []
+    assert continued(model, [], GenerateSettings()) == []
 
 
 def test_a_translator_does_not_generate() -> None:
@@ -293,7 +295,7 @@ def test_a_translator_does_not_generate() -> None:
     graph = check(load("transformer-tiny").form, registry(), {"vocab": 9})
 
     with pytest.raises(InputError, match="whose only input is ids"):
-        generate_ids(build(graph), [[1]], GenerateSettings())
+        check_generates(graph)
 
 
 def test_a_checkpoint_generates(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import weft
 from weft.runtime import api
 from weft.runtime.cli.main import main
 from weft.runtime.data.settings import FilterSettings
-from weft.runtime.decode.generate import generate_ids
 from weft.runtime.decode.positions import positions_of
 from weft.runtime.decode.predictors.text import row_of_line
 from weft.runtime.decode.settings import GenerateSettings
@@ -19,6 +18,7 @@ from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 
 from ..conftest import SMALL
+from .continued import continued
 
 pytestmark = pytest.mark.integration
 
@@ -114,15 +114,15 @@ def test_continuations_end_with_the_positions(beam: int) -> None:
     sizes = {"d_model": 16, "heads": 2, "layers": 1, "max_length": 8}
     model = weft.build(weft.load("gpt2", vocab=20, **sizes), seed=1).eval()
     settings = GenerateSettings(max_new=50, beam=beam)
-    [[found]] = generate_ids(model, [[4, 5, 6]], settings)
+    [[found]] = continued(model, [[4, 5, 6]], settings)
 
     assert len(found.tokens) == 6
     logits = model(tokens=torch.tensor([[4, 5, 6, *found.tokens[:-1]]]))["logits"]
     assert beam > 1 or tuple(logits[0, 2:].argmax(-1).tolist()) == found.tokens
-    both = generate_ids(model, [[4, 5, 6], [7] * 8], settings)
+    both = continued(model, [[4, 5, 6], [7] * 8], settings)
     assert (both[0][0].tokens, len(both[1][0].tokens)) == (found.tokens, 1)
     with pytest.raises(InputError, match="9 tokens, but the model has 8 positions"):
-        generate_ids(model, [[7] * 9], settings)
+        continued(model, [[7] * 9], settings)
 
 
 def test_a_prefix_that_is_longer_than_the_positions_is_refused(checkpoint: Path) -> None:

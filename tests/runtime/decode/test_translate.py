@@ -43,7 +43,6 @@ def test_a_line_is_yielded_when_it_is_done(
     model: api.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its batch comes first, and neither the other batches nor the rest of the text are awaited."""
-    monkeypatch.setattr(text_module, "BATCH_TOKENS", 1)
     lines = ["", "tree", "sun moon wind", "leaf", "fire", "snow", "moon"]
     read, decoded = list[str](), list[int]()
 
@@ -58,7 +57,8 @@ def test_a_line_is_yielded_when_it_is_done(
         "decode_requests",
         lambda self, requests, *more: decoded.append(1) or decode(self, requests, *more),
     )
-    found = model.line_predictor().stream(rows(), buffer=4, first=3)
+    predictor = replace(model.line_predictor(), batch_tokens=1)
+    found = predictor.stream(rows(), buffer=4, first=3)
 
     assert (next(found), read, decoded) == ([], lines[:3], [])
     assert next(found)
@@ -79,7 +79,7 @@ def test_buffers_grow_only_while_lines_are_there(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(TextPredictor, "_chunk", chunk)
     nothing: Any = None
-    predictor = TextPredictor(nothing, nothing, nothing, nothing, nothing, nothing)
+    predictor = TextPredictor(*[nothing] * 8)
     arrived = Arriving([LINE] * 20, 21)
     arrived._thread.join()
 

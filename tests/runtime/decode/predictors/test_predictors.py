@@ -12,7 +12,6 @@ from weft.graphs.checker.check import check
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.generated import program_of
 from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
-from weft.runtime.decode.generate import generate_ids
 from weft.runtime.decode.predictors.predictor import Context, Predictor
 from weft.runtime.decode.predictors.registry import PREDICTORS, changed_predictor
 from weft.runtime.decode.settings import BeamSearch, GenerateSettings
@@ -20,6 +19,7 @@ from weft.runtime.train.run import run_schema
 from weft.specs.findings import InputError
 from weft.specs.load import load
 
+from ..continued import continued
 from .conftest import Begun, Classes, Numbers, Text
 
 ROWS: list[dict[str, Any]] = [
@@ -257,7 +257,7 @@ def test_generation_continues_the_prefix_of_each_row() -> None:
     bos, eos = text.vocabulary.bos, text.vocabulary.eos
     for row, answer in zip(ROWS, found, strict=True):
         prompt = [bos, *text.vocabulary.encode(row["source"])]
-        [[one]] = generate_ids(model, [prompt], GenerateSettings(max_new=4), eos=(eos,))
+        [[one]] = continued(model, [prompt], GenerateSettings(max_new=4), eos=(eos,))
         assert answer == text.vocabulary.decode(one.tokens)
 
 
