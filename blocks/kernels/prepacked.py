@@ -179,7 +179,8 @@ def can_pack(dtype: torch.dtype) -> bool:
     """Return whether this torch can prepack on this processor, by testing a small matrix."""
     if dtype not in (torch.float32, torch.bfloat16):
         return False
-    linear, packed = nn.Linear(24, 40), PackedLinear(24, 40, dtype)
+    with torch.random.fork_rng(devices=()):  # a model that trains draws the same afterwards
+        linear, packed = nn.Linear(24, 40), PackedLinear(24, 40, dtype)
     for name, parameter in linear.named_parameters():
         packed.register_parameter(name, parameter)
     x = torch.linspace(-1, 1, 3 * 24).view(3, 24)

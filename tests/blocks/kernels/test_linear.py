@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 from weft.blocks.kernels.linear import LinearMap, linear, linear_maps, times_transposed, with_lora
+from weft.blocks.kernels.prepacked import can_pack
 
 needs_onednn = pytest.mark.needs("oneDNN")
 
@@ -111,3 +112,13 @@ def test_other_maps_of_one_input_are_applied_one_by_one(case: str) -> None:
 
     assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
     assert all(y._base is None or y._base is not found[0]._base for y in found[1:])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_test_of_the_processor_draws_no_random_numbers(dtype: torch.dtype) -> None:
+    """Otherwise the first model that decodes in a process would change a training."""
+    before = torch.get_rng_state()
+
+    can_pack.__wrapped__(dtype)
+
+    assert torch.equal(torch.get_rng_state(), before)
