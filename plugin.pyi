@@ -53,8 +53,8 @@ from .graphs.ir.value_type import time_axes as time_axes
 from .graphs.passes.objective import deployed_graph as deployed_graph
 from .runtime.checkpoint.checkpoint import Checkpoint as Checkpoint
 from .runtime.checkpoint.checkpoint import open_checkpoint as open_checkpoint
+from .runtime.checkpoint.checkpoint import open_deployed as open_deployed
 from .runtime.checkpoint.checkpoint import set_weights as set_weights
-from .runtime.checkpoint.deployed import open_deployed as open_deployed
 from .runtime.checkpoint.exporter import EXPORTERS as EXPORTERS
 from .runtime.checkpoint.exporter import Exporter as Exporter
 from .runtime.checkpoint.exporter import ExportReport as ExportReport
@@ -169,8 +169,8 @@ from .runtime.decode.decode import Request as Request
 from .runtime.decode.decode import decode_ids as decode_ids
 from .runtime.decode.inputs import Inputs as Inputs
 from .runtime.decode.inputs import UsualInputs as UsualInputs
-from .runtime.decode.positions import longest_source as longest_source
-from .runtime.decode.positions import positions_of as positions_of
+from .runtime.decode.inputs import longest_source as longest_source
+from .runtime.decode.inputs import positions_of as positions_of
 from .runtime.decode.predictors.feeding import Feeding as Feeding
 from .runtime.decode.predictors.feeding import Sources as Sources
 from .runtime.decode.predictors.predictor import Answer as Answer

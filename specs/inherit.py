@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .expressions import is_expression, words_in
 from .findings import (
@@ -25,10 +25,11 @@ from .form import Spec
 from .imported_specs import Read, Reported, take_in
 from .json_tree import Source, parts_of
 from .lost_parts import Recovered, recover
-from .patches.merge import patched
-from .patches.patch import read_patches
 from .reader import FOR_EDITORS, parse, read_value, shipped_names
 from .text_edits import Fix
+
+if TYPE_CHECKING:
+    from .patches.patch import Patch, Report
 
 FOLDERS = ("objectives", "models", "variants", "pretrained")
 """Folders of `specs/` that hold specs; of two files with one name, that of the later folder."""
@@ -227,11 +228,13 @@ def extended(
                 problem=f"'{child['extends']}' already has a template '{key}'",
                 help=f"give it another name, or patch '/blocks/{key}'",
             )
-    patches = read_patches(child.get("patch", []), report)
+    patches = _patches_in(child, report)
     if findings:
         raise SpecError(at_most(findings, source))
     value, merged = dict(base), origins.twin()
     if patches:
+        from .patches.merge import patched  # noqa: PLC0415
+
         value, merged = patched(base, origins, patches, source, [*blocks])
     header = {key: child[key] for key in ("format", "name", "doc") if key in child}
     value |= header
@@ -245,6 +248,15 @@ def extended(
     _leave_out_unused(base, value, blocks)
     _allow_more(value, merged, child.get("allow", ()), source)
     return take_in(value, merged, source, _importer(below))
+
+
+def _patches_in(child: Mapping[str, Any], report: Report) -> list[Patch]:
+    """Return the valid patches of a child; report the others."""
+    if "patch" not in child:
+        return []
+    from .patches.patch import read_patches  # noqa: PLC0415 - few specs have patches
+
+    return read_patches(child["patch"], report)
 
 
 def _leave_out_unused(base: Mapping[str, Any], value: dict[str, Any], added: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...specs.expressions import ExpressionError, evaluate, is_expression, names_in, words_in
 from ...specs.findings import did_you_mean, pointer
@@ -21,11 +21,12 @@ from ...specs.form import (
     Use,
 )
 from ...specs.load import in_place_of
-from ..cost.budgets import Measure, measured_flops, measured_state
-from ..cost.decode_state import blocks_without_formula
 from ..ir.graph import Graph, Scope, reached, unread
 from .records import MISSING, Context, Doubts, Findings, Values, evaluation_order
 from .weights import MOST_NODES, least_size
+
+if TYPE_CHECKING:
+    from ..cost.budgets import Measure
 
 ARGUMENTS = frozenset(
     {"self", "capacity", "state", "position", "layer", "layer_state", "nn", "torch", "zip", "range"}
@@ -300,6 +301,8 @@ def check_budgets(
 
 def _keeps(graph: Graph, context: Context, findings: Findings, text: str, index: int) -> bool:
     """Return whether the decoding state of a graph is known, or report why it is not."""
+    from ..cost.decode_state import blocks_without_formula  # noqa: PLC0415 - few specs have budgets
+
     unknown = blocks_without_formula(graph)
     if graph.step_axis is None:
         why = "the spec has no 'step', so it does not decode"
@@ -319,6 +322,12 @@ def _measured(
     name: str, graph: Graph, context: Context, doubts: Doubts, *, wrong: bool, small: bool
 ) -> Measure:
     """Return a size of a graph, or the size that it has at least whatever the mistakes."""
+    from ..cost.budgets import (  # noqa: PLC0415 - few specs have budgets
+        Measure,
+        measured_flops,
+        measured_state,
+    )
+
     if not small:
         return Measure(0, exact=False)
     if name == "parameters":

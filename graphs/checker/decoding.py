@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from ...specs.findings import did_you_mean, pointer, respelled
 from ...specs.form import Spec
-from ..cost.decode_state import keepers
 from ..ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope, TemplatePart
 from ..ir.state_tensor import Segments
 from ..ir.traverse import holds_model, model_of, moving_ports, moving_values, root_moving
@@ -286,6 +285,8 @@ def _models(graph: Graph) -> Iterator[Obstacle]:
 
 def _states(graph: Graph) -> Iterator[Obstacle]:
     """Yield an obstacle for each block whose state cannot be carried."""
+    from ..cost.decode_state import keepers  # noqa: PLC0415 - only segments need the states
+
     nodes = {node.name: node for node in graph.root.nodes}
     for keeper in keepers(graph):
         if not isinstance(keeper.keeps, Part):

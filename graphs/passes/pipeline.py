@@ -12,10 +12,7 @@ from typing import Literal, NamedTuple
 from ..ir.execution import Execution, KernelChoice, LowPrecision, Precision, Prepacked, WeightCasts
 from ..ir.graph import Graph, Part, RepeatNode, Scope, TemplateNode
 from ..ir.traverse import moving_ports, moving_values, root_moving, visits
-from .checkpoint import checkpoint_activations, checkpointed
-from .fuse import fuse, is_fusible
 from .output_projection import head_of
-from .parallel import parallelize
 from .unpad import unpad, unpad_decoding
 
 
@@ -246,6 +243,12 @@ def _unpadded(graph: Graph) -> list[str]:
     return lines
 
 
+def _fuse(graph: Graph, _: Settings) -> Graph:
+    from .fuse import fuse, is_fusible  # noqa: PLC0415 - for training
+
+    return fuse(graph) if is_fusible(graph) else graph
+
+
 def _fused(graph: Graph) -> list[str]:
     execution = graph.execution
     lines = [
@@ -258,7 +261,15 @@ def _fused(graph: Graph) -> list[str]:
     return lines
 
 
+def _checkpoint(graph: Graph, settings: Settings) -> Graph:
+    from .checkpoint import checkpoint_activations  # noqa: PLC0415 - for training
+
+    return checkpoint_activations(graph, settings.activation_checkpointing)
+
+
 def _checkpointed(graph: Graph) -> list[str]:
+    from .checkpoint import checkpointed  # noqa: PLC0415 - for training
+
     paths = checkpointed(graph)
     return [f"{len(paths)} modules, from {paths[0]}"] if paths else []
 
@@ -273,6 +284,8 @@ def _chosen(graph: Graph) -> list[str]:
 
 
 def _parallel(graph: Graph, settings: Settings) -> Graph:
+    from .parallel import parallelize  # noqa: PLC0415 - for training
+
     return parallelize(
         graph, data=settings.data, tensor=settings.tensor, processes=settings.processes
     )
@@ -352,12 +365,12 @@ _PASSES: Mapping[PassName, _Pass] = {
     "unpad": _Pass("compute non-padding tokens only", _unpad, _unpadded),
     "fuse": _Pass(
         "let losses compute the linear maps that they read",
-        lambda graph, _: fuse(graph) if is_fusible(graph) else graph,
+        _fuse,
         _fused,
     ),
     "checkpoint": _Pass(
         "compute activations again in the backward pass",
-        lambda graph, settings: checkpoint_activations(graph, settings.activation_checkpointing),
+        _checkpoint,
         _checkpointed,
     ),
     "kernels": _Pass("use the kernels that were chosen", _kernels, _chosen),

@@ -21,7 +21,7 @@ from torch import nn
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
 from ..data.symbols import Vocabulary
-from ..decode.positions import longest_source, positions_of
+from ..decode.inputs import longest_source, positions_of
 from .attention_weights import forced, recording, refuse_other_length, what_reads_what
 
 _ROWS = 32

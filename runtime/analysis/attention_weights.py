@@ -23,7 +23,7 @@ from ...graphs.ir.traverse import owned_parts
 from ...specs.findings import InputError
 from ..data.batches import pad_rows
 from ..data.symbols import Vocabulary
-from ..decode.positions import fitting_of, refuse_long
+from ..decode.inputs import fitting_of, refuse_long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,9 @@ How it is written: `saving.py`.
 `weights/` and `optimizer/` are folders of safetensors files, as torch.distributed.checkpoint writes
 them; JSON metadata gives the offset of each shard in its tensor.  Any number of processes may
 have written the files.
+
+A checkpoint that can be resumed has the weights of the whole objective; `open_deployed` opens it as
+that of the model which training leaves behind, without losses, teachers and noise.
 """
 
 from __future__ import annotations
@@ -40,14 +43,14 @@ from ...graphs.checker.check import check
 from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.canonical import fingerprint, fingerprint_of
 from ...graphs.ir.graph import Graph
+from ...graphs.passes.objective import deployed_graph
 from ...specs.findings import Finding, InputError, SpecError, nearest
 from ...specs.form import Spec
 from ...specs.reader import RUNS, parse, read_file, upgrade_format
 from ..codegen.build import build_empty, tie
-from ..data.hub import HUB
+from ..data.settings import HUB
 from . import manifest
-from .manifest import DamagedError
-from .saving import FORMAT, MEMORY, OBJECTIVE
+from .manifest import FORMAT, MEMORY, OBJECTIVE, DamagedError
 
 MOST_NAMED = 8
 """Maximum number of differences that a message lists."""
@@ -453,3 +456,31 @@ def set_weights(
         )
     model.load_state_dict(dict(weights), strict=False, assign=False)
     tie(model)
+
+
+def open_deployed(
+    folder: Path | str, blocks: Iterable[BlockType] = (), *, verify: bool = True
+) -> Checkpoint:
+    """Open a checkpoint folder; one of an objective as that of its deployed model.
+
+    Args:
+        folder: the folder.
+        blocks: block types that its spec uses besides the installed ones.
+        verify: whether to compare the files with the manifest.
+
+    Raises:
+        InputError: as of `open_checkpoint`.
+        SpecError: its spec is invalid.
+    """
+    return deployed(open_checkpoint(folder, blocks, verify=verify))
+
+
+def deployed(checkpoint: Checkpoint) -> Checkpoint:
+    """Return the checkpoint of the model that an objective deploys; others are not changed."""
+    graph = checkpoint.graph
+    if graph.deploy is not None:
+        from .saving import weights_of_deployed
+
+        weights = weights_of_deployed(graph, checkpoint.weights)
+        return replace(checkpoint, graph=deployed_graph(graph), weights=weights, objective=graph)
+    return checkpoint

@@ -158,7 +158,7 @@ def export(
             counterpart, the folder has other contents, or the outputs differ; in that case nothing
             is written.
     """
-    from .deployed import open_deployed
+    from .checkpoint import open_deployed
 
     fields = EXPORTERS.find(to).model_fields
     options = {name: value for name, value in settings.items() if value is not None}

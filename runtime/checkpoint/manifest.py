@@ -15,7 +15,13 @@ from typing import Any
 from ...specs.findings import InputError
 from ...specs.reader import read_file
 
+FORMAT = 1
+"""Version of the layout of a checkpoint's folder."""
 MANIFEST = "manifest.json"
+OBJECTIVE = "objective.json"
+"""File of the objective that trained a model."""
+MEMORY = "memory.safetensors"
+"""File of the state between segments, in checkpoints that can be resumed."""
 RESERVE = 16 << 20
 """Bytes that must remain free on the disk after a checkpoint is written."""
 _WEIGHTS = ("weights.safetensors", "weights/")

@@ -25,13 +25,7 @@ from ...graphs.passes.objective import deployed_graph
 from ...specs.findings import InputError
 from ..system.folders import hidden_folder, replace_folder
 from . import manifest
-
-FORMAT = 1
-"""Version of the folder's layout."""
-OBJECTIVE = "objective.json"
-"""File of the objective that trained a model."""
-MEMORY = "memory.safetensors"
-"""File of the state between segments, in checkpoints that can be resumed."""
+from .manifest import FORMAT, MEMORY, OBJECTIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,8 @@ from pydantic import TypeAdapter
 from ...graphs.ir.traverse import written_ids
 from ...graphs.passes.objective import feeds_of, source_among
 from ...specs.findings import InputError
-from ..data.columns.labels import CLASSES, opened_classes
-from ..data.hub import HUB, HubTokenizer
 from ..data.prompts import Prompts, VocabularyPrompts
+from ..data.settings import HUB
 from ..data.symbols import Vocabulary
 from ..data.table_settings import Tokenizers
 from ..data.tokenizer import Tokenizer
@@ -107,6 +106,8 @@ def prompts_of(checkpoint: Checkpoint) -> Prompts:
     name, data = sorted(checkpoint.tokenizers.items())[-1]
     location = str(checkpoint.folder / name)
     if name == HUB:
+        from ..data.hub import HubTokenizer
+
         hub = HubTokenizer(data, ends=ends_of(checkpoint), location=location)
         _refuse_larger(checkpoint, hub.vocab_size, location)
         return hub
@@ -139,6 +140,8 @@ def classes_by_column(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
     Raises:
         InputError: a file is damaged.
     """
+    from ..data.columns.labels import CLASSES, opened_classes
+
     classes = {}
     for name, column in checkpoint.run.get("data", {}).get("columns", {}).items():
         file = f"{name}{CLASSES}"

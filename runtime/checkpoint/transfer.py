@@ -22,8 +22,7 @@ from ...specs.findings import InputError
 from ...specs.load import LoadedSpec, load
 from ..codegen.build import build
 from ..spec.check import graph_of
-from .checkpoint import Checkpoint
-from .deployed import deployed
+from .checkpoint import Checkpoint, deployed
 from .saving import weights_of
 
 if TYPE_CHECKING:

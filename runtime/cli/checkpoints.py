@@ -83,7 +83,7 @@ def prune(
     Raises:
         InputError: the checkpoint or a head is invalid; nothing is written.
     """
-    from ..checkpoint.deployed import open_deployed
+    from ..checkpoint.checkpoint import open_deployed
     from ..checkpoint.prune import attentions, pruned
     from ..checkpoint.saving import Contents, save
 
@@ -121,7 +121,7 @@ def merge(
     Raises:
         InputError: the checkpoint cannot be opened or has no LoRA; nothing is written.
     """
-    from ..checkpoint.deployed import open_deployed
+    from ..checkpoint.checkpoint import open_deployed
     from ..checkpoint.merge import lora_factors, merged_checkpoint
     from ..checkpoint.saving import Contents, save
 

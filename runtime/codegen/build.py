@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -25,11 +25,12 @@ from ...graphs.ir.graph import BlockNode, Graph, Part, RepeatNode, Scope
 from ...graphs.ir.traverse import fillings, moving_ports, moving_values, owned_parts, root_moving
 from ...graphs.ir.value_type import ValueType, dtype_of, evaluate
 from ...specs.findings import InputError
-from ..spec.check import Source, graph_of
-from .examples import example_value, sizes_for
 from .generated import generated_module, program_of
 from .module import init_table, lower
 from .plugin_modules import plug_ins, wrong
+
+if TYPE_CHECKING:
+    from ..spec.check import Source
 
 
 def build(
@@ -60,6 +61,8 @@ def build(
             its contract.
         SpecError: the spec has errors; all of them are listed.
     """
+    from ..spec.check import graph_of  # noqa: PLC0415 - a checked graph needs no check
+
     graph = graph_of(spec, blocks)
     model = build_empty(graph, device=device_named(device))
     initialize(model, seed)
@@ -386,6 +389,8 @@ class _Trial:
 
     def run(self) -> None:
         """Run `forward`, and `begin` and `step` if decoding calls them."""
+        from .examples import sizes_for  # noqa: PLC0415 - only plug-ins are tried
+
         sizes = sizes_for(self.graph)
         inputs = self._inputs(self.node.part.inputs, sizes)
         if inputs is None:
@@ -429,6 +434,8 @@ class _Trial:
         axes = [axis for type_ in types.values() for axis in type_.axes]
         if any(evaluate(axis, sizes) < 1 for axis in axes):
             return None
+        from .examples import example_value  # noqa: PLC0415 - only plug-ins are tried
+
         generator = torch.Generator().manual_seed(1)
         return {
             name: example_value(type_, sizes, generator, padding=False).to(self.device)

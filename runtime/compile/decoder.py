@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from ...blocks.kernels import processor
 from ...blocks.kernels.precision import steps_made, version_of
 from ...blocks.kernels.prepacked import InferenceLinear, can_pack, is_plain
-from ...blocks.kernels.quantized import can_quantize
 from ...graphs.ir.execution import PLAIN, Prepacked
 from ...graphs.passes.output_projection import head_of
 from ...graphs.passes.pipeline import DecodePasses, Settings, after
@@ -182,6 +181,8 @@ def use_passes(model: nn.Module, passes: Passes) -> None:
         graph = program_of(model).graph
         if graph.step_axis is None:
             raise no_int8(f"'{graph.name}' does not decode step by step")
+        from ...blocks.kernels.quantized import can_quantize
+
         if not can_quantize():
             raise _inexact_int8()
     decoder_of(model).passes = passes
@@ -302,6 +303,8 @@ def _quantized(model: nn.Module, dtype: torch.dtype) -> Prepacked:
         raise no_int8("the weights are not plain float32 tensors on the CPU")
     if torch.is_grad_enabled():
         raise no_int8("they have no gradients")
+    from ...blocks.kernels.quantized import can_quantize
+
     if not can_quantize():
         raise _inexact_int8()
     return _DTYPES[dtype]

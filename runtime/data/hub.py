@@ -12,9 +12,6 @@ from typing import Any
 
 from ...specs.findings import InputError
 
-HUB = "tokenizer.json"
-"""File name of a Hugging Face tokenizer in a checkpoint."""
-
 
 class HubTokenizer:
     """Tokenizer loaded from a `tokenizer.json`; immutable."""

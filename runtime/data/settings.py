@@ -14,6 +14,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from ...specs.wording import SettingError
 
+HUB = "tokenizer.json"
+"""File name of a Hugging Face tokenizer in an imported checkpoint."""
 SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>", "<s>")
 """Names of the pieces with ids 0 to 3: padding, end, unknown, beginning."""
 CORPUS = r"^\w[\w.]*-\w[\w.]*-\w[\w.]*-\w+-\w+$"

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...specs.findings import InputError
-from .hub import HubTokenizer
 from .settings import SPECIAL_TOKENS, FileTokenizerSettings, PieceSettings, SymbolSettings
 from .symbols import Symbols, Vocabulary, count_symbols, open_symbols
 from .text_files import resolve
@@ -43,6 +42,8 @@ class HubVocabulary:
             InputError: the data is damaged, the library is missing, a special token is unknown,
                 or the id of the padding token is not 0.
         """
+        from .hub import HubTokenizer  # noqa: PLC0415 - few models need it
+
         self._hub = HubTokenizer(data, location=location)
         self.vocab_size = self._hub.vocab_size
         ids = self._hub.ids_of(special)

@@ -44,6 +44,16 @@ class Stepper(Protocol):
         """Keep only these sentences, in this order."""
 
 
+class Reading(Stepper, Protocol):
+    """A stepper that can append several tokens at once."""
+
+    def read(self, tokens_RT: Tensor, /) -> None:
+        """Append the first tokens of every row, without computing logits."""
+
+    def steps(self, tokens_RT: Tensor, position: int, /) -> Tensor:
+        """Append tokens to every row and return the logits [R, T, V] after each."""
+
+
 class ActiveRows:
     """A stepper, together with the rows of a search that are still in its state."""
 

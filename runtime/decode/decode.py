@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +16,10 @@ from torch.nn.utils.rnn import pad_sequence
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
 from ..codegen.generated import program_of
+from ..compile.decoder import passes_of, steps_of
 from ..data.symbols import Vocabulary
-from .active_rows import Cancelled, Stepper
-from .forced_prefix import ForcedPrefix, Reading, common
-from .graphed import stepper_of
-from .inputs import Inputs, UsualInputs
-from .positions import fitting_of, positions_of
-from .search.constraints import Avoidance, Inclusion
+from .active_rows import Cancelled, Reading, Stepper
+from .inputs import Inputs, UsualInputs, fitting_of, positions_of
 from .search.logits_processors import (
     Beginning,
     LogitsProcessor,
@@ -31,11 +28,13 @@ from .search.logits_processors import (
     repetition_penalty,
     winning,
 )
-from .search.sampling import Sampler
 from .search.search import Prompts, beam_search, sample
 from .settings import BeamSearch, Hypothesis, Sampling, TextOf
-from .shortlist.reduced import Reduced, ReducedStepper, reduced_vocabulary
-from .stepper import EnsembleStepper
+from .stepper import EnsembleStepper, ModelStepper
+
+if TYPE_CHECKING:
+    from .search.constraints import Avoidance, Inclusion
+    from .shortlist.reduced import Reduced
 
 
 class SpecialTokens(NamedTuple):
@@ -162,16 +161,10 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
         if isinstance(bos, Prompts):
             if bos.start:
                 reading.read(bos.rows(search.rows)[0][:, : bos.start])
-        elif many := common([request.begin for request in requests], {*special_tokens[:3], *never}):
-            first = [[special_tokens.begin, *request.begin[:many]] for request in requests]
-            vocabulary = int(program_of(models[0]).graph.inputs[inputs.written].size or 0)
-            vocabulary = vocabulary if reduced is None else len(reduced.ids)
-            stepper = ForcedPrefix(
-                reading,
-                torch.tensor(first, device=device),
-                beams=search.rows,
-                vocabulary=vocabulary,
-            )
+        elif all(request.begin for request in requests):
+            size = int(program_of(models[0]).graph.inputs[inputs.written].size or 0)
+            size = size if reduced is None else len(reduced.ids)
+            stepper = _forced(reading, requests, special_tokens, search.rows, size, device)
         if isinstance(search, BeamSearch):
             hypotheses = beam_search(
                 stepper,
@@ -185,6 +178,8 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
                 **ids,
             )
         else:
+            from .search.sampling import Sampler
+
             among = None if reduced is None else (reduced.ids, reduced.size)
             sources = prompts or [request.source for request in requests]
             hypotheses = sample(
@@ -206,6 +201,10 @@ def _reduced(
     models: Sequence[nn.Module], requests: Sequence[Request], special_tokens: SpecialTokens
 ) -> Reduced | None:
     """Return the reduced vocabulary of a batch, with the tokens that its search needs."""
+    if all(model.training or passes_of(model).shortlist is None for model in models):
+        return None
+    from .shortlist.reduced import reduced_vocabulary
+
     forced = [
         [*request.begin, *(token for phrase in request.include for token in phrase)]
         for request in requests
@@ -248,8 +247,39 @@ def _stepper(
     masks = masks_of(program_of(model).graph)
     if reduced is None:
         return stepper_of(model, fixed, masks=masks, **shape)
+    from .shortlist.reduced import ReducedStepper
+
     stepper = stepper_of(model, fixed, masks=masks, candidates=reduced.ids, **shape)
     return ReducedStepper(stepper, reduced, shape["beams"])
+
+
+def _forced(
+    reading: Reading,
+    requests: Sequence[Request],
+    special_tokens: SpecialTokens,
+    beams: int,
+    vocabulary: int,
+    device: torch.device,
+) -> Stepper:
+    """Return a stepper that has read the tokens with which all outputs begin, if there are any."""
+    from .forced_prefix import ForcedPrefix, common
+
+    impossible = {*special_tokens[:3], *special_tokens.never}
+    many = common([request.begin for request in requests], impossible)
+    if not many:
+        return reading
+    first = [[special_tokens.begin, *request.begin[:many]] for request in requests]
+    first_NT = torch.tensor(first, device=device)
+    return ForcedPrefix(reading, first_NT, beams=beams, vocabulary=vocabulary)
+
+
+def stepper_of(model: nn.Module, fixed: Mapping[str, Tensor], **settings: Any) -> ModelStepper:
+    """Return the stepper that a model's `Steps` ask for; arguments as of `ModelStepper`."""
+    if steps_of(model).choice != "graphs":
+        return ModelStepper(model, fixed, **settings)
+    from .graphed import GraphedStepper
+
+    return GraphedStepper(model, fixed, **settings)
 
 
 def masks_of(graph: Graph) -> tuple[str, ...]:
@@ -330,6 +360,8 @@ def _inclusion(
 ) -> Inclusion | None:
     if not any(request.include for request in requests):
         return None
+    from .search.constraints import Inclusion
+
     phrases = [request.include for request in requests]
     return Inclusion(phrases, search.rows, limits_N.tolist(), ends, search.no_repeat)
 

@@ -9,25 +9,14 @@ Axes: N sentences, R rows, T forced tokens, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from .active_rows import Stepper
+from .active_rows import Reading
 
 NUMBERS = 1 << 25
 """Maximum number of logits stored at once (128 MB), unless one position has more."""
-
-
-class Reading(Stepper, Protocol):
-    """A stepper that can append several tokens at once."""
-
-    def read(self, tokens_RT: Tensor, /) -> None:
-        """Append the first tokens of every row, without computing logits."""
-
-    def steps(self, tokens_RT: Tensor, position: int, /) -> Tensor:
-        """Append tokens to every row and return the logits [R, T, V] after each."""
 
 
 def common(prefixes: Sequence[Sequence[int]], impossible: Collection[int]) -> int:

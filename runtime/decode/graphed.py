@@ -22,9 +22,8 @@ from torch import Tensor, nn
 
 from ...blocks.kernels.decode_state import State
 from ..codegen.generated import program_of
-from ..compile.decoder import steps_of
 from .active_rows import rows_of
-from .positions import positions_of
+from .inputs import positions_of
 from .stepper import ModelStepper, narrow, reorder
 
 LENGTHS = 16
@@ -225,12 +224,6 @@ class GraphedStepper(ModelStepper):
                 tensor.copy_(tensors[name]) if name in tensors else tensor.zero_()
         bucket.owner = weakref.ref(self)
         self._bucket, self._state = bucket, bucket.state
-
-
-def stepper_of(model: nn.Module, fixed: Mapping[str, Tensor], **settings: Any) -> ModelStepper:
-    """Return the stepper that a model's `Steps` ask for; arguments as of `ModelStepper`."""
-    kind = GraphedStepper if steps_of(model).choice == "graphs" else ModelStepper
-    return kind(model, fixed, **settings)
 
 
 def _rounded(sentences: int) -> int:

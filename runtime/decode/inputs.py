@@ -1,17 +1,32 @@
-"""Inputs of the models that a search decodes: what fills them, besides the tokens it writes.
+"""Inputs of the models that a search decodes: what fills them, and the lengths that they take.
+
+Learned positions end, and axes such as `4*S` need padding.
 
 Axes: N sentences, S positions of the sources.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from ...graphs.ir.graph import Graph
+from ...graphs.ir.traverse import position_limits
+from ...graphs.ir.value_type import ValueType
+from ...specs.findings import InputError
+from ..codegen.generated import program_of
+from ..data.columns.column_settings import BATCH
+from ..data.columns.fitting import Fitting
+
+_TEXTS = {
+    name: ValueType(kind, (BATCH, side))
+    for side in ("source", "target")
+    for name, kind in ((side, "ids"), (f"{side}_mask", "mask"))
+}
+"""Inputs of a model that reads a text `source` and writes a text `target`."""
 
 
 class Inputs(Protocol):
@@ -54,7 +69,63 @@ class UsualInputs:
         return {"source": source_NS, "source_mask": mask_NS}
 
 
-def batch_axis(graph: Graph, name: str) -> int:
-    """Return the position of the batch axis of an input."""
-    axes = graph.inputs[name].axes
-    return next(i for i, axis in enumerate(axes) if graph.spec.axes.get(str(axis)) == "batch")
+def positions_of(*models: nn.Module) -> int | None:
+    """Return the number of positions that every sequence of models may have; None if unlimited.
+
+    Nothing is known of a model that Weft did not build: it counts as unlimited.
+    """
+    limits = list[int]()
+    for model in models:
+        with suppress(InputError):
+            limits += position_limits(program_of(model).graph)
+    return min(limits, default=None)
+
+
+def fitting_of(model: nn.Module) -> Fitting:
+    """Return what a model requires of the lengths of its source and target.
+
+    Nothing is known of a model that Weft did not build: every length fits it.
+    """
+    try:
+        return Fitting.of(program_of(model).graph, _TEXTS)
+    except InputError:
+        return Fitting()
+
+
+def longest_source(most: int, positions: int | None) -> int:
+    """Return the number of tokens that a source may have, without its end token.
+
+    Args:
+        most: the number for models without a limit.
+        positions: number of positions of the models; None if unlimited.
+    """
+    return most if positions is None else min(most, positions - 1)
+
+
+def refuse_long(
+    models: Sequence[nn.Module],
+    pairs: Iterable[tuple[Sequence[int], Sequence[int]]],
+    start: int = 0,
+) -> None:
+    """Raise an error for the first pair that has more tokens than models have positions.
+
+    Args:
+        models: built models.
+        pairs: ids of sources and targets, without end tokens.
+        start: number of pairs before these.
+
+    Raises:
+        InputError: a pair is too long.
+    """
+    most = positions_of(*models)
+    if most is None:
+        return
+    for number, pair in enumerate(pairs, start + 1):
+        for side, ids in zip(("source", "target"), pair, strict=True):
+            if len(ids) + 1 > most:
+                raise InputError(
+                    f"the {side} has {len(ids) + 1} tokens, end token included, but the model has"
+                    f" {most} positions",
+                    location=f"pair {number}",
+                    help="shorten it, or leave the pair out",
+                )

@@ -15,10 +15,10 @@ from ..codegen.generated import program_of
 from ..data.batches import pad_rows
 from ..data.symbols import lacking
 from .decode import Request, masks_of
-from .positions import fitting_of, refuse_long
+from .inputs import fitting_of, refuse_long
 from .predictors.predictor import Row
 from .predictors.text import TextPredictor, Warn
-from .search.penalty import length_penalty
+from .search.beams import length_penalty
 from .settings import BUFFER, BeamSearch
 from .stepper import mean_log_p
 

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from ...blocks.kernels.decode_state import Capacity, State
 from ..codegen.decode import KEPT, kept_value
 from ..compile.decoder import decoder_of
-from .active_rows import rows_of
-from .forced_prefix import Reading
+from .active_rows import Reading, rows_of
 
 READ_AT_ONCE = 512
 """Prompt tokens that are read in one call; memory grows with the square of this number."""

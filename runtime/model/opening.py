@@ -11,7 +11,7 @@ import torch
 
 from ...graphs.ir.block_type import BlockType
 from ...specs.findings import InputError, did_you_mean
-from ..checkpoint.deployed import open_deployed
+from ..checkpoint.checkpoint import open_deployed
 from ..checkpoint.manifest import weights_digest
 from ..checkpoint.tokenizers import classes_by_column
 from ..codegen.build import device_named

@@ -23,7 +23,6 @@ from pydantic_core import CoreSchema, core_schema
 from ...blocks.entry_points import imported, loaded, origin_of, package_of, points_of
 from ...specs.findings import InputError, did_you_mean, pointer
 from ...specs.wording import Forms, SettingError, form_findings, own_errors
-from .listing import installed_lines, shipped_lines
 
 
 class Named(BaseModel):
@@ -73,6 +72,8 @@ class Plugins(Generic[T]):
 
     def lines(self) -> dict[str, str]:
         """Return one line about each implementation, by name."""
+        from .listing import installed_lines, shipped_lines  # noqa: PLC0415 - for lists of choices
+
         shipped = shipped_lines(self.shipped, self._package)
         return {**dict(shipped), **dict(installed_lines(self.group))}
 

@@ -24,7 +24,7 @@ from ....plugin import (
     save,
     set_weights,
 )
-from ....runtime.data.hub import HUB
+from ....runtime.data.settings import HUB
 from ....specs.load import FOLDERS, load
 from ....specs.reader import read_file, shipped_names
 from .adapter import LoraAdapter

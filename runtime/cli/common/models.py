@@ -183,7 +183,6 @@ def placed(device: str, precision: str, quantize: str = "none") -> tuple[str, st
     """
     import torch
 
-    from ....blocks.kernels.quantized import suits_float32
     from ...train.device import prefers_bfloat16
 
     chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
@@ -193,6 +192,9 @@ def placed(device: str, precision: str, quantize: str = "none") -> tuple[str, st
         )
     if precision == "auto":
         half = prefers_bfloat16(torch.device(chosen))
-        half = half and not (quantize == "int8" and suits_float32())
+        if half and quantize == "int8":
+            from ....blocks.kernels.quantized import suits_float32
+
+            half = not suits_float32()
         precision = "bfloat16" if half else "float32"
     return chosen, precision

@@ -11,16 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ....graphs.ir.value_type import ValueType
-from ..shards.arrays import ArrayField
-from ..shards.blocks import BlockSettings
-from ..shards.corpus import id_dtype
+from ..shards.arrays import ArrayField, id_dtype
 from ..tokenizer import Tokenizer
-from ..words import source_text
 from .column import Arrays, Column, ColumnContext, Noise
 from .column_settings import BATCH
 from .values import text_of
 
 if TYPE_CHECKING:
+    from ..shards.blocks import BlockSettings
     from ..symbols import Vocabulary
     from .column_settings import TextSettings
 
@@ -72,7 +70,11 @@ class TextColumn(Column):
         settings = self.settings
         size = settings.segment or settings.block
         joined = settings.segment is None
-        return None if size is None else BlockSettings(size, self.before, self.after, joined)
+        if size is None:
+            return None
+        from ..shards.blocks import BlockSettings  # noqa: PLC0415 - for language models
+
+        return BlockSettings(size, self.before, self.after, joined)
 
     @property
     def inputs(self) -> Mapping[str, ValueType]:
@@ -93,10 +95,17 @@ class TextColumn(Column):
             InputError: the value is not a text.
         """
         text = text_of(value, self.name)
-        content = source_text(text.split()) if self.words else text
-        ids = np.array(self.vocabulary.encode(content)[: self.most], dtype=np.int64)
+        ids = np.array(self.vocabulary.encode(self._content(text))[: self.most], dtype=np.int64)
         raw = np.frombuffer(text.encode(), dtype=np.uint8)
         return {"": ids} if self.settings.sampling is None else {"": ids, RAW: raw}
+
+    def _content(self, text: str) -> str:
+        """Return what the tokenizer reads: the text, or its words with a space before each."""
+        if not self.words:
+            return text
+        from ..words import source_text  # noqa: PLC0415 - for tags and trees of words
+
+        return source_text(text.split())
 
     def segments(self, value: Any) -> list[Mapping[str, NDArray[Any]]] | None:
         """Return the ids of each segment of a text, with special tokens.
@@ -174,9 +183,8 @@ class TextColumn(Column):
         for row in rows.tolist():
             text = arrays[RAW].row(row).tobytes().decode()
             seed = np.random.SeedSequence((noise[0] % (1 << 64), noise[1], row)).generate_state(1)
-            content = source_text(text.split()) if self.words else text
             amount = sampling.alpha or sampling.drop or 0.0
-            ids = vocabulary.sample(content, amount, int(seed[0]))
+            ids = vocabulary.sample(self._content(text), amount, int(seed[0]))
             samples.append(ids[: self.most])
         return samples
 

@@ -247,3 +247,8 @@ def mapped(path: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
 def damaged(path: Path, how: str) -> InputError:
     """Return the error for a file that does not match the header."""
     return InputError(f"corpus is damaged: {path.name} {how}", location=str(path), help=AGAIN)
+
+
+def id_dtype(vocab_size: int) -> np.dtype[Any]:
+    """Return the dtype in which ids below `vocab_size` are stored."""
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")

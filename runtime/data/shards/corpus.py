@@ -23,7 +23,7 @@ import numpy as np
 
 from ....specs.findings import InputError
 from ..folders import building
-from .arrays import AGAIN, Array, ArrayField, ArrayWriter, damaged
+from .arrays import AGAIN, Array, ArrayField, ArrayWriter, damaged, id_dtype
 from .mixture import MixturePart
 
 if TYPE_CHECKING:
@@ -35,11 +35,6 @@ if TYPE_CHECKING:
 FORMAT = 1
 HEADER = "header.json"
 SIDES = ("source", "target")
-
-
-def id_dtype(vocab_size: int) -> np.dtype[Any]:
-    """Return the dtype in which ids below `vocab_size` are stored."""
-    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
 class CorpusWriter:

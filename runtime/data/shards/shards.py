@@ -33,7 +33,7 @@ from ....specs.findings import InputError
 from ..text_files import decode, raw_lines
 from ..tokenizer import Tokenizer
 from ..words import source_text
-from .corpus import id_dtype
+from .arrays import id_dtype
 from .filters import FilterCount
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ....specs.findings import InputError
-from ..positions import positions_of
+from ..inputs import positions_of
 from .columns import VocabularyColumn
 from .feeding import Feeding
 from .predictor import Context, Row, read_value

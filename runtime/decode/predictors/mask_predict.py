@@ -26,8 +26,7 @@ from ...codegen.generated import program_of
 from ...data.batches import pad_rows
 from ..active_rows import Cancelled
 from ..decode import Request, SpecialTokens
-from ..inputs import batch_axis
-from ..positions import fitting_of
+from ..inputs import fitting_of
 from ..settings import Hypothesis, MaskFields, different
 from .text import TextPredictor
 
@@ -173,7 +172,7 @@ class MaskPredictor(TextPredictor):
             lengths_NC = lengths_to_try(score_NL, self.masks.lengths)
             tried = lengths_NC.size(1)
             fixed = {
-                name: values[name].repeat_interleave(tried, batch_axis(graph, name))
+                name: values[name].repeat_interleave(tried, _batch_axis(graph, name))
                 for name in graph.inputs
                 if name not in self._later
             }
@@ -209,3 +208,9 @@ class MaskPredictor(TextPredictor):
                 location="search",
                 help="remove the option, or translate with a model that decodes step by step",
             )
+
+
+def _batch_axis(graph: Graph, name: str) -> int:
+    """Return the position of the batch axis of an input."""
+    axes = graph.inputs[name].axes
+    return next(i for i, axis in enumerate(axes) if graph.spec.axes.get(str(axis)) == "batch")

@@ -17,7 +17,7 @@ from ...data.prompts import Prompts, VocabularyPrompts
 from ...data.symbols import Vocabulary, lacking
 from ...system.arriving import take
 from ..decode import Request, SpecialTokens, decode_ids
-from ..positions import fitting_of, longest_source, positions_of
+from ..inputs import fitting_of, longest_source, positions_of
 from ..settings import BUFFER, BeamSearch, Sampling
 from .feeding import Sources
 from .predictor import Answer, Context, Row, best_of, evaluating, read_value
@@ -116,10 +116,11 @@ class Streaming:
     @cached_property
     def avoidance(self) -> Avoidance | None:
         """The phrases that no output contains, compiled for the vocabulary; None without any."""
+        if not self.search.avoid:
+            return None
         from ..search.constraints import Avoidance
 
-        avoid = self.search.avoid
-        return Avoidance(avoid, self.words.texts, self.ends) if avoid else None
+        return Avoidance(self.search.avoid, self.words.texts, self.ends)
 
     def answer(self, hypothesis: Hypothesis) -> Answer:
         """Return the answer of a hypothesis."""

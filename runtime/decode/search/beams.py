@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ..settings import BeamSearch, Hypothesis, TextOf, different
-from .constraints import Inclusion
-from .penalty import length_penalty
+from ..settings import BeamSearch, Hypothesis, Penalty, TextOf, different
+
+if TYPE_CHECKING:
+    from .constraints import Inclusion
 
 
 class Beams:
@@ -373,3 +375,17 @@ def _without_copies(log_p_NC: Tensor, key_NC: Tensor) -> Tensor:
     same_NCC = key_NC[:, :, None] == key_NC[:, None, :]
     again_NC = torch.tril(same_NCC, -1).any(-1)
     return log_p_NC.masked_fill(again_NC, -torch.inf)
+
+
+def length_penalty(length: Tensor | int, alpha: float, form: Penalty = "gnmt") -> Tensor:
+    """Return the length penalty, which divides log P; `length` counts `eos`.
+
+    `gnmt`: ((5 + length) / 6)^alpha; `length`: length^alpha; `none`: 1.
+
+    Source: Wu et al. 2016, section 7, https://arxiv.org/abs/1609.08144, without the
+    coverage penalty.
+    """
+    lengths = torch.as_tensor(length, dtype=torch.float32)
+    if form == "none":
+        return torch.ones_like(lengths)
+    return (lengths if form == "length" else (5.0 + lengths) / 6.0) ** alpha

@@ -19,18 +19,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..active_rows import ActiveRows, Cancelled, Stepper
 from ..settings import BeamSearch, Hypothesis, Penalty, Sampling, TextOf
-from .beams import Beams, of_different_texts
-from .constraints import Inclusion
+from .beams import Beams, length_penalty, of_different_texts
 from .logits_processors import LogitsProcessor, still
-from .penalty import length_penalty
-from .sampling import Sampler
 from .top_k import BannedTokens
+
+if TYPE_CHECKING:
+    from .constraints import Inclusion
+    from .sampling import Sampler
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from ..search.logits_processors import NEVER, LogitsProcessor
 from ..settings import Hypothesis, TextOf
 
 if TYPE_CHECKING:
-    from ..forced_prefix import Reading
+    from ..active_rows import Reading
 
 
 @dataclass(frozen=True, slots=True)

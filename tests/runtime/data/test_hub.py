@@ -17,7 +17,8 @@ from weft.graphs.checker.check import check
 from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.cli.main import main
 from weft.runtime.codegen.build import build
-from weft.runtime.data.hub import HUB, HubTokenizer
+from weft.runtime.data.hub import HubTokenizer
+from weft.runtime.data.settings import HUB
 from weft.specs.findings import InputError
 from weft.specs.load import load
 

@@ -197,7 +197,7 @@ def test_an_ensemble_drops_finished_rows(monkeypatch: pytest.MonkeyPatch) -> Non
 
     found = decode_ids(models, given, SPECIAL_TOKENS, settings)
     monkeypatch.setattr(active, "NARROW", math.inf)
-    monkeypatch.setattr("weft.runtime.decode.decode.common", lambda *_: 0)
+    monkeypatch.setattr("weft.runtime.decode.forced_prefix.common", lambda *_: 0)
 
     assert_same(found, decode_ids(models, given, SPECIAL_TOKENS, settings))
 
@@ -243,7 +243,7 @@ def test_a_forced_prefix_is_read_in_one_step(name: str, monkeypatch: pytest.Monk
 
     found = decoded(model, given)
     at_once = list(calls)
-    monkeypatch.setattr("weft.runtime.decode.decode.common", lambda *_: 0)
+    monkeypatch.setattr("weft.runtime.decode.forced_prefix.common", lambda *_: 0)
     calls.clear()
     expected = decoded(model, given)
 
@@ -281,7 +281,7 @@ def test_every_search_reads_the_prefix_in_one_step(
 
     found = decoded(model, given, **search)
     assert calls[:4] == [2, 2, 1, 1]
-    monkeypatch.setattr("weft.runtime.decode.decode.common", lambda *_: 0)
+    monkeypatch.setattr("weft.runtime.decode.forced_prefix.common", lambda *_: 0)
 
     assert_same(found, decoded(model, given, **search))
 

@@ -11,7 +11,7 @@ import weft
 from weft.runtime import api
 from weft.runtime.cli.main import main
 from weft.runtime.data.settings import FilterSettings
-from weft.runtime.decode.positions import positions_of
+from weft.runtime.decode.inputs import positions_of
 from weft.runtime.decode.predictors.text import row_of_line
 from weft.runtime.decode.settings import GenerateSettings
 from weft.runtime.train.run import Run

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .....plugin import Checkpoint, InputError, Tokenizer
-from .....runtime.data.hub import HUB
+from .....runtime.data.settings import HUB
 from ...importing.table import ImportTable
 
 _SPACE = "\u2581"

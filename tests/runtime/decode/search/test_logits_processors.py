@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor
 from weft.runtime.data.prompts import texts_of
-from weft.runtime.decode.search.beams import Beams
+from weft.runtime.decode.search.beams import Beams, length_penalty
 from weft.runtime.decode.search.constraints import Avoidance, Inclusion, standing
 from weft.runtime.decode.search.logits_processors import (
     Beginning,
@@ -22,7 +22,6 @@ from weft.runtime.decode.search.logits_processors import (
     no_repeat,
     repetition_penalty,
 )
-from weft.runtime.decode.search.penalty import length_penalty
 from weft.runtime.decode.search.sampling import Sampler, filtered
 from weft.runtime.decode.search.search import _extended, beam_search, sample
 from weft.runtime.decode.search.top_k import BannedTokens

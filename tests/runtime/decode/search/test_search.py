@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor
 from weft.runtime.decode import active_rows
-from weft.runtime.decode.search.penalty import length_penalty
+from weft.runtime.decode.search.beams import length_penalty
 from weft.runtime.decode.search.search import beam_search, greedy
 from weft.runtime.decode.settings import BeamSearch, Hypothesis
 
