@@ -190,11 +190,19 @@ def _weighed(scope: Scope) -> dict[str, BlockNode]:
     nodes = {node.name: node for node in scope.nodes}
     weighed: dict[str, BlockNode] = {}
     for output, value in scope.outputs.items():
-        node = nodes.get(value.partition(".")[0])
         is_loss = scope.type_of(value).kind == "loss"
+        node = nodes.get(value.partition(".")[0])
+        while isinstance(node, BlockNode) and (read := _read_losses(scope, node)):
+            node = nodes.get(read[0].partition(".")[0])  # a formula of a loss sums the same items
         if is_loss and isinstance(node, BlockNode) and node.part.block.weighs:
             weighed[output] = node
     return weighed
+
+
+def _read_losses(scope: Scope, node: BlockNode) -> list[str]:
+    """Return the losses that a node reads, in the order of their ports."""
+    wires = (node.wires[port] for port in sorted(node.wires))
+    return [value for value in wires if scope.type_of(value).kind == "loss"]
 
 
 def _needed(scope: Scope) -> set[str]:

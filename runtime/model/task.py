@@ -21,8 +21,10 @@ from ..metrics.losses import Loss
 from ..metrics.metric import Metric
 from ..metrics.registry import METRICS
 from ..system.plugins import Selected
+from .update_values import Ramp
 
 Positive = Annotated[int, Field(ge=1)]
+_Number = Annotated[float, Field(allow_inf_nan=False)]
 AnyMetric = Annotated[Metric, Selected(METRICS)]
 AnyPredictor = Annotated[PredictorSettings, Selected(PREDICTORS)]
 
@@ -68,6 +70,9 @@ class Task(Settings):
     """Columns and files."""
     tokenizers: Tokenizers = Field(default_factory=dict)
     """Tokenizers of text columns, by name."""
+    values: dict[str, _Number | Ramp] = Field(default_factory=dict)
+    """Inputs of the objective of type `f[]` that no column fills: numbers, or values that change
+    over updates such as `{"from": 0, "to": 0.25, "over": 10000}`; after the training, the last."""
     auxiliary: float = Field(default=0.01, ge=0.0, allow_inf_nan=False)
     """Weight of losses of the model that the objective does not wire, such as the load balancing
     of experts."""
@@ -108,6 +113,9 @@ class Task(Settings):
     def _mistakes(self) -> Iterator[SettingError]:
         """Yield an error for each setting that does not fit others, or has no effect."""
         yield from unfit_tokenizers(self.data, self.tokenizers)
+        for name in self.values.keys() & self.data.columns.keys():
+            msg = f"'{name}' is a column, so 'values' cannot fill the input of this name"
+            yield SettingError(msg, "values", name, help_="remove one of both")
         if self.answers is not None and self.answers not in self.data.columns:
             msg = f"there is no column '{self.answers}'"
             yield SettingError(msg, "answers", help_=did_you_mean(self.answers, self.data.columns))

@@ -294,7 +294,7 @@ def training_context(
             location="/parallel",
             help="start it without torchrun",
         )
-    losses = ObjectiveLosses(graph, run.auxiliary)
+    losses = ObjectiveLosses(graph, run.auxiliary, run.values)
     listener.log(f"{graph.name}: {graph.parameters():,} parameters")
     for split in ("train", "valid"):
         listener.log(counted(split, prepared.report[split], "rows"))

@@ -19,6 +19,7 @@ from ...graphs.ir.graph import Graph
 from ...graphs.passes.objective import counted_inputs, nll_of, reported_losses, scores_of
 from ...specs.findings import InputError
 from ..codegen.decode import KEPT
+from ..model.update_values import Values, values_at
 from .distributed.sampler import seed_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ class ObjectiveLosses:
     graph: Graph
     auxiliary: float
     """Weight of losses of models that the objective does not wire."""
+    values: Values = field(default_factory=dict)
+    """Inputs that no column fills."""
+    update: int | None = None
+    """The update whose values these inputs have; None for those at the end."""
     _unwired: list[str] = field(init=False)
     _counted: dict[str, dict[str, tuple[str, bool]]] = field(init=False)
     """Inputs of models of whose positions the data know how many are not padding."""
@@ -107,6 +112,7 @@ class ObjectiveLosses:
         """
         summed = torch.zeros(len(self.losses), dtype=torch.float64, device=device)
         self._first.clear()
+        self.update = seeds[1]
         for which, batch in micro_batches.batches:
             torch.manual_seed(seed_of(*seeds, which))
             weights = self.weights(model, batch)
@@ -136,7 +142,7 @@ class ObjectiveLosses:
     def weights(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return the number of items of each loss in a batch."""
         inner: Any = getattr(model, "module", model)
-        inputs = {name: batch.inputs[name] for name in self.graph.inputs}
+        inputs = self._inputs(batch)
         by_loss: dict[str, Tensor] = inner.weights(**inputs) if hasattr(inner, "weights") else {}
         unit = torch.ones((), device=next(iter(inputs.values())).device)
         first = next(iter(by_loss.values()), unit)
@@ -185,7 +191,7 @@ class ObjectiveLosses:
         nothing has to be read from an accelerator.
         """
         inner: Any = getattr(model, "module", model)
-        inputs = {name: batch.inputs[name] for name in self.graph.inputs}
+        inputs = self._inputs(batch)
         for node, counted in self._counted.items() if inner.training else ():
             batched = getattr(inner.get_submodule(node), "batched", None)
             if batched is not None:
@@ -193,6 +199,13 @@ class ObjectiveLosses:
         values: dict[str, Tensor]
         values = model(**inputs) if memory is None else memory.run(inner, inputs, batch)
         return values
+
+    def _inputs(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the inputs of the objective: columns of a batch, and values of the update."""
+        columns = {n: batch.inputs[n] for n in self.graph.inputs if n not in self.values}
+        device = next(iter(columns.values())).device
+        values = values_at(self.values, self.update)
+        return columns | {n: torch.tensor(v, device=device) for n, v in values.items()}
 
     @torch.no_grad()
     def measured(

@@ -47,7 +47,7 @@ def losses_of(model: Model, rows: Sequence[Mapping[str, Any]]) -> dict[str, floa
     full_model = build_empty(graph, device=str(next(module.parameters()).device))
     full_model.get_submodule(str(graph.deploy)).load_state_dict(module.state_dict())
     full_model.eval()
-    losses = ObjectiveLosses(graph, answering.run.auxiliary)
+    losses = ObjectiveLosses(graph, answering.run.auxiliary, answering.run.values)
     device = next(module.parameters()).device
     return losses.measured(full_model, _batches(answering.columns, rows, graph), device)
 

@@ -15,7 +15,7 @@ from typing import Any
 from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.value_type import ValueType, sizes_of_inputs
-from ...specs.findings import Finding, InputError, SpecError, nearest_shipped, pointer
+from ...specs.findings import Finding, InputError, SpecError, did_you_mean, nearest_shipped, pointer
 from ...specs.form import UseNode, holds_spec, kind_of
 from ...specs.inherit import parent_of
 from ...specs.load import FOLDERS, OVERRIDES, LoadedSpec, SpecFile, load
@@ -24,6 +24,7 @@ from ...specs.reader import read_file, shipped_names
 from ..data.columns.column import Column, inputs_of
 from ..data.columns.column_settings import TextSettings
 from ..data.columns.fitting import Fitting
+from ..model.update_values import SCALAR
 from ..spec.check import graph_of, with_blocks
 from .run import Run
 
@@ -44,7 +45,9 @@ class Objective:
     checkpoints: Mapping[str, Path]
     """Param to the checkpoint whose model it holds."""
     columns: Mapping[str, ValueType]
-    """Types of the inputs that the columns fill, as far as they are known."""
+    """Types of the inputs that the columns and `values` fill, as far as they are known."""
+    values: frozenset[str] = frozenset()
+    """The inputs that `values` of the run fill."""
     graph: Graph
 
     @classmethod
@@ -70,11 +73,14 @@ class Objective:
         params, checkpoints = _opened_params(run, source)
         loaded = with_blocks(load(objective_file(run, source), kind=OBJECTIVES), blocks)
         columns, complete = planned_inputs(run, lost)
+        if unread := [name for name in run.values if name not in loaded.recovered.inputs]:
+            raise SpecError([_unread(name, loaded, source) for name in unread])
         return cls(
             loaded=loaded,
             params=params,
             checkpoints=checkpoints,
             columns=columns,
+            values=frozenset(run.values),
             graph=graph_of_inputs(loaded, params, columns, complete=complete),
         )
 
@@ -84,7 +90,7 @@ class Objective:
         Raises:
             SpecError: the objective has mistakes, or a column does not fill one of its inputs.
         """
-        types = inputs_of(columns)
+        types = {**dict.fromkeys(self.values, SCALAR), **inputs_of(columns)}
         if types == self.columns:
             return self
         return replace(self, columns=types, graph=graph_of_inputs(self.loaded, self.params, types))
@@ -108,7 +114,8 @@ class Objectives:
 
     def of(self, run: Run, source: str) -> Objective:
         """Return the objective of a run, type-checked once; see `Objective.of`."""
-        settings = run.model_dump(mode="json", include={"params", "tokenizers"}, by_alias=True)
+        written = {"params", "tokenizers", "values"}
+        settings = run.model_dump(mode="json", include=written, by_alias=True)
         columns = run.data.model_dump(mode="json", include={"columns"}, by_alias=True)
         key = (source, run.objective, json.dumps([settings, columns], default=repr))
         if key not in self.checked:
@@ -213,7 +220,7 @@ def planned_inputs(run: Run, lost: LostSettings = NO_SETTING) -> tuple[dict[str,
         The types by input, and whether they are complete: an installed package may add columns of
         which nothing is known here.
     """
-    types: dict[str, ValueType] = {}
+    types = dict.fromkeys(run.values, SCALAR)
     complete, sized = True, True
     for name, column in run.data.columns.items():
         unknown = lost.covers(pointer("data", "columns", name))
@@ -339,12 +346,21 @@ def _misfits(loaded: LoadedSpec, graph: Graph, types: Mapping[str, ValueType]) -
 
 def _missing(loaded: LoadedSpec, types: Mapping[str, ValueType]) -> list[Finding]:
     """Return a finding for each input of an objective that no column fills."""
-    help_ = "add a column of this name to 'data.columns'"
+    help_ = "add a column of this name to 'data.columns', or an input of type f[] to 'values'"
     return [
         _misfit(loaded, name, f"no column fills the input '{name}' of the objective", help_, types)
         for name in loaded.recovered.inputs
         if name not in types
     ]
+
+
+def _unread(name: str, loaded: LoadedSpec, source: str) -> Finding:
+    """Return the finding about a value of a run that the objective does not read."""
+    help_ = did_you_mean(name, loaded.recovered.inputs) or "remove it"
+    problem = f"the objective '{loaded.recovered.name}' has no input '{name}'"
+    return Finding(
+        code="R01", at=pointer("values", name), problem=problem, help=help_, source=source
+    )
 
 
 def _misfit(
