@@ -222,6 +222,8 @@ class Init(Record):
     """Action: this number everywhere."""
     zeros: Any = None
     """Action, if true: 0 everywhere."""
+    frozen: StrictBool = False
+    """Whether the weights never train; a rule that freezes needs no action."""
 
 
 INIT_ACTIONS = ("scale", "normal", "uniform", "constant", "zeros")

@@ -371,6 +371,7 @@ def resolved_rules(
                     action=action,
                     value=value,
                     paths=paths,
+                    frozen=rule.frozen,
                 )
             )
     return tuple(resolved)
@@ -385,12 +386,14 @@ def _action(rule: Init) -> str:
 def _value(context: Context, findings: Findings, rule: Init, at: str) -> float | None:
     """Return the number of a rule's action, or report why there is none."""
     action = _action(rule)
+    if rule.frozen and rule.model_fields_set.isdisjoint(INIT_ACTIONS):
+        return 0.0
     if not action:
         findings.report(
             code="W14",
             at=at,
             problem="a rule of 'init' has exactly one action",
-            help=f"write one of {', '.join(INIT_ACTIONS)}",
+            help=f"write one of {', '.join(INIT_ACTIONS)}; none is needed next to 'frozen'",
         )
         return None
     value = context.values.resolve(getattr(rule, action), at + pointer(action))

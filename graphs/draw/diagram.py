@@ -23,6 +23,7 @@ from ..ir.canonical import numbered_apart
 from ..ir.graph import Filling, Graph, Part, Scope
 from ..ir.traverse import Visit, find_weight, holds_model, model_of, placed, scopes, visits
 from ..ir.value_type import ValueType
+from ..passes.freeze import marked_frozen
 from .html_page import page
 from .labels import Words, count_words, words_of
 from .layout import lay_out, lay_out_graph
@@ -274,7 +275,7 @@ def diagram(
     """
     view = View(form=form, style=style, residuals=residuals, node=node)
     view.check()
-    graph = numbered_apart(graph)
+    graph = numbered_apart(marked_frozen(graph))
     if not node:
         return _whole(graph, view)
     inside = find(graph, node)

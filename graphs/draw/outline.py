@@ -11,8 +11,9 @@ from typing import Any
 
 from ..cost.flops import default_sizes, flops, flops_by_node
 from ..ir.graph import Graph, Part, RepeatNode, Scope, last_result
-from ..ir.traverse import Visit, find_weight, visits
+from ..ir.traverse import Visit, find_weight, fixed_weights, visits
 from ..ir.value_type import ValueType
+from ..passes.freeze import marked_frozen
 from ..passes.unpad import plan_unpad
 from .labels import number, salient
 
@@ -67,7 +68,7 @@ def outline(graph: Graph, sizes: Mapping[str, int] | None = None) -> list[Line]:
     for path, cost in flops_by_node(graph, sizes or default_sizes(graph)).items():
         for line in above(path.partition("/")[0]):
             work[line] += cost
-    return [*_lines(graph, tied, again, work)]
+    return [*_lines(marked_frozen(graph), tied, again, work)]
 
 
 def above(line: str) -> Iterator[str]:
@@ -259,12 +260,22 @@ def _head(graph: Graph) -> list[str]:
     ends = [("in", graph.inputs), ("out", graph.outputs)]
     rows = [(what, name, str(type_)) for what, types in ends for name, type_ in types.items()]
     width = max((len(name) for _, name, _ in rows), default=0)
+    total, fixed = graph.parameters(), _fixed(graph)
+    trained = f", of which {total - fixed:,} train" if fixed else ""
     return [
-        f"{graph.name}: {graph.parameters():,} parameters",
+        f"{graph.name}: {total:,} parameters{trained}",
         *([doc] if doc else []),
         "",
         *(f"{what:<3}  {name.ljust(width)}  {type_}" for what, name, type_ in rows),
     ]
+
+
+def _fixed(graph: Graph) -> int:
+    """Return the number of parameters that rules of the spec freeze; tied ones count once."""
+    fixed = fixed_weights(graph)
+    return (
+        sum(prod(shape) for path, shape in graph.weights().items() if path in fixed) if fixed else 0
+    )
 
 
 def _foot(graph: Graph) -> list[str]:
@@ -331,6 +342,7 @@ def as_json(graph: Graph) -> dict[str, Any]:
         "doc": graph.doc,
         "source": graph.source,
         "parameters": graph.parameters(),
+        "trained": graph.parameters() - _fixed(graph),
         "flops": {"sizes": default_sizes(graph), "total": flops(graph, default_sizes(graph))},
         "inputs": _types_json(graph.inputs),
         "outputs": _types_json(graph.outputs),

@@ -218,7 +218,10 @@ def _init(scope: Scope) -> list[Json]:
         {
             "select": rule.select,
             "weights": rule.weights,
-            rule.action: True if rule.action == "zeros" else rule.value,
+            **(
+                {rule.action: True if rule.action == "zeros" else rule.value} if rule.action else {}
+            ),
+            **({"frozen": True} if rule.frozen else {}),
         }
         for rule in scope.init
     ]

@@ -143,10 +143,12 @@ class InitRule:
     weights: str
     """Pattern of the names of the parameters."""
     action: str
-    """`scale`, `normal`, `uniform`, `constant` or `zeros`."""
+    """`scale`, `normal`, `uniform`, `constant` or `zeros`; empty if the rule only freezes."""
     value: float
     paths: tuple[str, ...] = field(repr=False)
     """The selected parameters, by their paths in the scope."""
+    frozen: bool = False
+    """Whether they never train."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -307,6 +307,16 @@ def init_rules(root: Scope) -> Iterator[tuple[str, InitRule]]:
         yield "", rule
 
 
+def fixed_weights(graph: Graph) -> dict[str, None]:
+    """Return the paths of the weights that rules of the spec freeze, and of those tied to them."""
+    rules = [pair for pair in init_rules(graph.root) if pair[1].frozen]
+    fixed = dict.fromkeys(prefix + path for prefix, rule in rules for path in rule.paths)
+    for group in graph.ties if fixed else ():
+        if not fixed.keys().isdisjoint(group):
+            fixed |= dict.fromkeys(group)
+    return fixed
+
+
 def position_limits(graph: Graph) -> tuple[int, ...]:
     """Return the maximum sequence length of each block that has one."""
     return _limits(graph.root)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ...specs.findings import InputError, did_you_mean
-from ..ir.graph import Graph
+from ..ir.graph import BlockNode, Graph, Node, RepeatNode, Scope
 from ..ir.selection import chosen_in
+from ..ir.traverse import fixed_weights, model_of, visits
 
 
 def chosen(graph: Graph, text: str, *, location: str = "") -> tuple[str, ...]:
@@ -59,9 +61,10 @@ def frozen_weights(graph: Graph, freeze: Iterable[str], train: Iterable[str] = (
 def trained_weights(graph: Graph, freeze: Iterable[str], train: Iterable[str] = ()) -> set[str]:
     """Return the paths of the weights that a run trains; arguments as of `frozen_weights`.
 
-    A weight that is tied to a frozen one is frozen too, and so is the model of a frozen node.
+    A weight that is tied to a frozen one is frozen too, and so are the model of a frozen node and
+    what rules of the spec freeze.
     """
-    frozen = frozen_weights(graph, freeze, train)
+    frozen = {*frozen_weights(graph, freeze, train), *fixed_weights(graph)}
     ties = (group for group in graph.ties if not frozen.isdisjoint(group))
     models = tuple(f"{node.name}." for node, _ in graph.models() if node.frozen)
     return {
@@ -69,3 +72,37 @@ def trained_weights(graph: Graph, freeze: Iterable[str], train: Iterable[str] = 
         for name in graph.root.weights().keys() - frozen.union(*ties)
         if not (models and name.startswith(models))
     }
+
+
+def marked_frozen(graph: Graph) -> Graph:
+    """Return a graph whose nodes are frozen if rules of the spec freeze all their weights.
+
+    It shows what trains; a node that is frozen in some copies of a template only is not marked.
+    """
+    fixed = fixed_weights(graph)
+    if not fixed:
+        return graph
+    trains = dict[int, bool]()
+    for visit in visits(graph.root, "weights"):
+        node = visit.node
+        if visit.kind == "name" and isinstance(node, BlockNode):
+            paths = {f"{visit.module}.{name}" for name in node.weights()}
+            trains[id(node)] = trains.get(id(node), not paths) or not paths <= fixed.keys()
+    marked: dict[int, Scope] = {}
+
+    def of_scope(scope: Scope) -> Scope:
+        if id(scope) not in marked:
+            marked[id(scope)] = replace(scope, nodes=tuple(map(of_node, scope.nodes)))
+        return marked[id(scope)]
+
+    def of_node(node: Node) -> Node:
+        if isinstance(node, BlockNode):
+            return replace(node, frozen=node.frozen or not trains.get(id(node), True))
+        if model_of(node) is not None:
+            return node
+        if isinstance(node, RepeatNode):
+            others = {index: of_scope(body) for index, body in node.instead.items()}
+            return replace(node, body=of_scope(node.body), instead=others)
+        return replace(node, body=of_scope(node.body))
+
+    return replace(graph, root=of_scope(graph.root))

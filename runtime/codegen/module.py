@@ -28,6 +28,7 @@ from ...graphs.ir.graph import (
 )
 from ...graphs.ir.traverse import (
     begun_ports,
+    fixed_weights,
     holds_model,
     init_rules,
     model_of,
@@ -340,6 +341,8 @@ def _constructor(
             "        return self",
         ]
     ties = writer.graph.ties if root else ()
+    fixed = _fixed_lines(writer.graph) if root else []
+    lines[2 + len(owners) : 2 + len(owners)] = fixed
     if ties:
         lines[2 + len(owners) : 2 + len(owners)] = ["        self.tie()"]
         lines += ["", "    def tie(self) -> None:"]
@@ -347,6 +350,17 @@ def _constructor(
         for first, *others in ties:
             lines += [f"        {weight(path)} = {weight(first)}" for path in others]
     return "\n".join(lines) + "\n"
+
+
+def _fixed_lines(graph: Graph) -> list[str]:
+    """Return the lines that freeze the weights that never train, but for those of models inside."""
+    models = tuple(f"{node.name}." for node, _ in graph.models())
+    paths = [path for path in fixed_weights(graph) if not path.startswith(models or "/")]
+    if not paths:
+        return []
+    pad = " " * 8
+    lines = [f"{pad}for parameter in (", *(f"{pad}    {weight(path)}," for path in paths)]
+    return [*lines, f"{pad}):", f"{pad}    parameter.requires_grad_(False)"]
 
 
 def _copies(node: TemplateNode | RepeatNode, inner: Mapping[str, str], before: str) -> str:
@@ -474,4 +488,5 @@ def init_table(graph: Graph) -> list[tuple[str, float, list[str]]]:
     return [
         (rule.action, rule.value, [prefix + path for path in rule.paths])
         for prefix, rule in init_rules(graph.root)
+        if rule.action
     ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import get_args
 
 from ....graphs.ir.graph import Graph, Part
-from ....graphs.ir.traverse import position_limits, root_moving, visits, written_ids
+from ....graphs.ir.traverse import fixed_weights, position_limits, root_moving, visits, written_ids
 from ....graphs.passes.feeding import unfed
 from ....graphs.passes.freeze import chosen, trained_weights
 from ....graphs.passes.fuse import is_fusible
@@ -102,7 +102,17 @@ def _selections(run: Run, graph: Graph) -> Iterator[Finding]:
                 wrong = True
                 at = pointer(key, *([] if isinstance(selections, str) else [number]))
                 yield Finding(code="R03", at=at, problem=error.problem, help=error.help)
-    if wrong or not run.freeze:
+    if wrong:
+        return
+    if not run.freeze:
+        weights = graph.root.weights()
+        if weights and fixed_weights(graph).keys() >= weights.keys():
+            yield Finding(
+                code="R04",
+                at="/objective",
+                problem=f"rules of 'init' freeze all weights of '{graph.name}', so nothing trains",
+                help="freeze fewer weights",
+            )
         return
     for number, pattern in enumerate(run.train):
         try:

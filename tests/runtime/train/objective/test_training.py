@@ -169,6 +169,30 @@ def test_frozen_parts_keep_their_weights_and_have_no_optimizer_state(
     assert message in messages.lines
 
 
+def test_weights_that_the_spec_freezes_never_train(objective_run: Writer, tmp_path: Path) -> None:
+    """Not in a training that starts from the checkpoint of another either."""
+    rules = [
+        {"select": "encoder.*.self_attention", "frozen": True},
+        {"select": "encoder.*.feed_forward", "weights": "bias", "constant": 0.25, "frozen": True},
+    ]
+    model = {**MODEL, "patch": [{"select": "/", "set": {"init": rules}}]}
+    file = objective_run("translation", params={"model": model})
+    first = api.train(file, out=tmp_path / "first")
+    again = api.train(file, out=tmp_path / "again", overrides={"start": str(first.averaged)})
+    before, after = weights(first.checkpoint), weights(again.checkpoint)  # type: ignore[arg-type]
+
+    same = {name for name in after if torch.equal(after[name], before[name])}
+    paths = [name for name in after if name.startswith("model.encoder.")]
+    frozen = {name for name in paths if "self_attention" in name or name.endswith(".bias")}
+    frozen -= {name for name in paths if "feed_forward.norm" in name and "bias" not in name}
+    assert same == frozen
+    biases = [name for name in frozen if "feed_forward" in name]
+    assert biases
+    assert all(torch.equal(after[name], torch.full_like(after[name], 0.25)) for name in biases)
+    moments = open_checkpoint(again.checkpoint or "").optimizer()
+    assert {key.rpartition(".")[0] for key in moments} == after.keys() - frozen
+
+
 def test_a_teacher_from_a_checkpoint_keeps_its_weights_and_does_not_drop(
     objective_run: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
