@@ -86,6 +86,7 @@ def test_the_backward_model_reads_german(tmp_path: Path) -> None:
         assert not any(lines["target"][0].endswith(f".{language}.gz") for lines in parts)
 
 
+@pytest.mark.integration
 def test_a_failed_step_is_repeated_and_a_finished_one_is_not(tmp_path: Path) -> None:
     """Their seconds add up over the calls."""
     count = f"open({str(tmp_path / 'calls')!r}, 'a').write('x')"

@@ -152,6 +152,7 @@ def test_splits_share_no_value_and_no_sentence(lines: dict[str, list[Line]]) -> 
     assert all(len(sources[s]) == len(lines[s]) for s in SPLITS)
 
 
+@pytest.mark.integration
 def test_lines_are_short(lines: dict[str, list[Line]]) -> None:
     """Short lines let small models learn the task in minutes."""
     assert max(len(line.source.split()) for made in lines.values() for line in made) <= 25
@@ -175,6 +176,7 @@ def test_the_seed_decides_everything() -> None:
     assert make_lines(50, split="test", seed=1) != make_lines(50, split="test", seed=2)
 
 
+@pytest.mark.integration
 def test_the_lines_do_not_depend_on_the_interpreter() -> None:
     """Another hash seed in another process gives the same corpus."""
     code = (

@@ -20,6 +20,7 @@ def ran(code: str, folder: Path, *, name: str = "training", seconds: float = 60)
     return GPU["run"](GPU["Part"](name, [sys.executable, "-c", code], seconds), folder)
 
 
+@pytest.mark.integration
 def test_a_part_gives_its_last_json_and_who_was_left_out(tmp_path: Path) -> None:
     """Other lines around it do not disturb; the complete output is kept."""
     found = ran("print('left out: Marian: no module\\n[1, 2]\\ndone')", tmp_path)
@@ -29,6 +30,7 @@ def test_a_part_gives_its_last_json_and_who_was_left_out(tmp_path: Path) -> None
     assert (tmp_path / "training.log").read_text().endswith("done\n")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("code", "seconds", "failed"),
     [

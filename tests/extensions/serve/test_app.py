@@ -27,6 +27,8 @@ from weft.runtime.decode.predictors.search import Beam
 from weft.runtime.decode.predictors.text import TextPredictor, row_of_line
 from weft.runtime.decode.stepper import ModelStepper
 
+pytestmark = pytest.mark.integration
+
 Served = Callable[..., AbstractContextManager[Any]]
 WORDS = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf", "fire", "snow")
 SECONDS = 20
@@ -39,7 +41,6 @@ def texts_of(answer: httpx.Response) -> list[str]:
     return [one["translations"][0]["text"] if one["translations"] else "" for one in results]
 
 
-@pytest.mark.integration
 def test_one_text_and_several(served: Served, model: api.Model) -> None:
     """As strings or objects, including an empty one, in order."""
     lines = ["sun moon", "", "river stone bird wind leaf"]
@@ -63,7 +64,6 @@ def test_one_text_and_several(served: Served, model: api.Model) -> None:
     )
 
 
-@pytest.mark.integration
 def test_callers_at_once_lose_and_mix_no_answer(served: Served, model: api.Model) -> None:
     """150 concurrent requests, with two settings and 1 to 3 texts; sentences share batches."""
     asked = [
@@ -100,7 +100,6 @@ def test_callers_at_once_lose_and_mix_no_answer(served: Served, model: api.Model
     assert sentences / batches > 8
 
 
-@pytest.mark.integration
 def test_settings_of_a_request(served: Served, model: api.Model) -> None:
     """They override the server's settings; forced prefixes and required phrases are applied."""
     row = {"source": "sun moon", "prefix": "moon", "include": ["stone"]}
@@ -326,7 +325,6 @@ def test_a_disconnected_client_cancels_its_sentences(served: Served) -> None:
         assert client.counted('weft_requests_total{path="/translate",status="499"}') == 1
 
 
-@pytest.mark.integration
 def test_decoding_stops_for_a_disconnected_client(
     served: Served, model: api.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,8 @@ from weft.extensions.serve.answers import one_problem
 from weft.extensions.serve.body import DEPTH, BodyError, BodyLimit, most_values, parse
 from weft.extensions.serve.limits import Limits
 
+pytestmark = pytest.mark.integration
+
 Served = Callable[..., AbstractContextManager[Any]]
 SIZE = 2**20 - 100
 SHORT = 8_000

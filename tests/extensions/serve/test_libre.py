@@ -11,6 +11,8 @@ from weft.extensions.serve.libre import Languages, languages_of, listed
 from weft.runtime import api
 from weft.runtime.data.readers.split import Split
 
+pytestmark = pytest.mark.integration
+
 Served = Callable[..., AbstractContextManager[Any]]
 
 

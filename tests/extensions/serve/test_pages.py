@@ -11,8 +11,11 @@ from html.parser import HTMLParser
 from importlib.metadata import version
 from typing import Any
 
+import pytest
 from weft.extensions.serve.pages import page
 from weft.runtime import api
+
+pytestmark = pytest.mark.integration
 
 Served = Callable[..., AbstractContextManager[Any]]
 

@@ -18,6 +18,7 @@ from weft.runtime import api
 from weft.runtime.system.http import bound
 
 
+@pytest.mark.integration
 def test_a_connection_over_the_limit_is_refused(model: api.Model) -> None:
     """It gets 503 if the others have just been opened; closing one makes room for another."""
     service = Service(model, Limits(connections=2))

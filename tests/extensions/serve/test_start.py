@@ -22,6 +22,8 @@ from weft.runtime import api
 from weft.runtime.system.http import bound
 from weft.specs.findings import InputError
 
+pytestmark = pytest.mark.integration
+
 SECONDS = 20
 
 
@@ -173,7 +175,6 @@ def test_a_signal_stops_a_server_that_is_starting(
     assert not server.ready.is_set()
 
 
-@pytest.mark.integration
 def test_the_server_is_imported_without_torch() -> None:
     """Importing torch and FastAPI takes seconds, in which no request would be answered."""
     code = (

@@ -9,6 +9,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import httpx
+import pytest
+
+pytestmark = pytest.mark.integration
 
 Served = Callable[..., AbstractContextManager[Any]]
 LINES = ["sun moon", "", "river stone bird", "wind"]

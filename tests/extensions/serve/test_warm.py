@@ -18,10 +18,11 @@ from weft.runtime.compile.decode_compile import Measured, Steps
 from weft.runtime.compile.decoder import steps_of, use_steps
 from weft.runtime.decode.predictors.text import row_of_line
 
+pytestmark = pytest.mark.integration
+
 REQUEST = row_of_line("sun moon")
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(("gain", "mode"), [(2.0, "compiled"), (1.0, "plain")])
 def test_compiled_steps_are_measured_apart_from_requests(
     gain: float,

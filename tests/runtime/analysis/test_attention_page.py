@@ -12,6 +12,8 @@ from weft.runtime.analysis.attention_pictures import groups_of
 from weft.runtime.analysis.attention_weights import AttentionMaps
 from weft.runtime.cli.main import main
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def folder(toy_checkpoint: Path) -> Path:
@@ -19,7 +21,6 @@ def folder(toy_checkpoint: Path) -> Path:
     return toy_checkpoint
 
 
-@pytest.mark.integration
 def test_a_page_holds_the_weights_of_every_head(folder: Path, tmp_path: Path) -> None:
     """They equal those of `attention`, grouped by the sequences; each row sums to one."""
     out = tmp_path / "heads.html"
@@ -45,7 +46,6 @@ def test_a_page_holds_the_weights_of_every_head(folder: Path, tmp_path: Path) ->
             assert sum(row) == pytest.approx(1.0, abs=0.01)
 
 
-@pytest.mark.integration
 def test_a_page_loads_nothing_and_escapes_words(folder: Path, tmp_path: Path) -> None:
     """Not even for a sentence that contains a script."""
     out = tmp_path / "heads.html"
@@ -61,7 +61,6 @@ def test_a_page_loads_nothing_and_escapes_words(folder: Path, tmp_path: Path) ->
     assert "default-src 'none'" in text
 
 
-@pytest.mark.integration
 def test_a_picture_is_written(folder: Path, tmp_path: Path) -> None:
     """One PNG of all groups, or vectors of the selected one."""
     out = tmp_path / "heads.png"
@@ -76,7 +75,6 @@ def test_a_picture_is_written(folder: Path, tmp_path: Path) -> None:
     assert b"<image" not in vectors.read_bytes()  # no pixels
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -117,6 +117,7 @@ def test_hooks_are_gone_after_a_failure() -> None:
     assert not any(module._forward_hooks for module in model.modules())
 
 
+@pytest.mark.integration
 def test_an_opened_model_shows_its_maps(toy_checkpoint: Path) -> None:
     """By piece, for a given target or for the model's own translation."""
     model = weft.open(toy_checkpoint)

@@ -282,6 +282,7 @@ def test_every_file_can_be_read_by_those_who_can_read_the_others(tmp_path: Path)
     assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
 
 
+@pytest.mark.integration
 def test_only_files_of_columns_belong_to_a_model(toy_checkpoint: Path, tmp_path: Path) -> None:
     """Others would be written beside an export, whatever a stranger has put there."""
     folder = tmp_path / "copy"

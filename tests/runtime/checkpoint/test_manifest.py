@@ -14,6 +14,8 @@ from weft.runtime.checkpoint.manifest import DamagedError
 from weft.runtime.train.context import Result
 from weft.specs.findings import InputError
 
+pytestmark = pytest.mark.integration
+
 Damage = Callable[[Path], object]
 
 

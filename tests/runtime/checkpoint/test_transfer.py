@@ -18,6 +18,8 @@ from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 from weft.specs.load import LoadedSpec, loaded
 
+pytestmark = pytest.mark.integration
+
 Maker = Callable[..., Run]
 LINES = ["sun moon", "river stone bird", "fire"]
 SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.1}

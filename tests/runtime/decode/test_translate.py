@@ -21,6 +21,8 @@ from weft.runtime.decode.settings import BeamSearch, Sampling
 from weft.runtime.system.arriving import Arriving
 from weft.specs.findings import InputError
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def model(toy_checkpoint: Path) -> api.Model:
@@ -28,7 +30,6 @@ def model(toy_checkpoint: Path) -> api.Model:
     return api.open_model(toy_checkpoint)
 
 
-@pytest.mark.integration
 def test_lines_are_independent_of_their_neighbours(model: api.Model) -> None:
     """Sorting, batching, padding and the buffer size change no line."""
     lines = ["sun moon", "tree", "river stone bird wind leaf", "fire snow sun", "moon"]

@@ -18,6 +18,8 @@ pytest.importorskip("pygls")
 from weft.extensions.editor.language.positions import Lines
 from weft.specs.reader import SHIPPED
 
+pytestmark = pytest.mark.integration
+
 BASE = SHIPPED / "models" / "transformer-base.json"
 TEXT = BASE.read_text()
 PATIENCE = 120
@@ -141,7 +143,6 @@ def test_columns_are_counted_in_the_units_of_the_encoding() -> None:
     assert Lines(text).position(text.index("last")) == (2, 0)
 
 
-@pytest.mark.integration
 def test_findings_are_published_and_fixed(editor: Editor) -> None:
     """The range is that of the key, and the preferred action mends the text."""
     assert editor.write(TEXT) == []
@@ -239,7 +240,6 @@ def test_a_text_is_formatted_and_a_wrong_one_left(editor: Editor) -> None:
     assert editor.ask("textDocument/formatting", given) == []
 
 
-@pytest.mark.integration
 def test_a_parent_that_changes_on_disk_changes_the_findings(editor: Editor) -> None:
     """The text of the child is the same."""
     folder = Path(editor.uri.removeprefix("file://")).parent
@@ -252,7 +252,6 @@ def test_a_parent_that_changes_on_disk_changes_the_findings(editor: Editor) -> N
     assert again["params"]["diagnostics"] == []
 
 
-@pytest.mark.integration
 def test_other_json_files_have_no_findings(editor: Editor) -> None:
     """An editor may start the server for every JSON file."""
     assert editor.write('{"name": "an-extension", "version": "1.0.0"}') == []

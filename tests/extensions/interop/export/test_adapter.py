@@ -22,6 +22,8 @@ from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError
 from weft.specs.load import load, load_child
 
+pytestmark = pytest.mark.integration
+
 SMALL: dict[str, dict[str, int]] = {
     "gpt2": {"d_model": 16, "heads": 2, "layers": 2, "vocab": 11, "max_length": 12},
     "llama": {"d_model": 16, "heads": 2, "kv_heads": 1, "layers": 1, "d_ff": 10, "vocab": 11},
@@ -82,7 +84,6 @@ def test_the_matrices_of_fused_maps_are_joined(tmp_path: Path) -> None:
     assert config["target_modules"] == [f"transformer.h.{n}.attn.c_attn" for n in (0, 1)]
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_importing_the_base_with_the_adapter_merges_it(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
