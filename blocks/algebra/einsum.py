@@ -82,6 +82,7 @@ def _ports(pattern: Pattern, types: Mapping[str, ValueType]) -> Signature:
         inputs=tuple(inputs),
         outputs=(Port("y", result, doc="the product, summed over the axes that it lacks"),),
         behavior=summed,
+        factors=tuple(port.name for port in inputs),
     )
 
 

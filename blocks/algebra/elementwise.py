@@ -23,7 +23,7 @@ from ...specs.findings import did_you_mean
 from ..params import Count, Number, Params
 from .broadcast import Broadcast, broadcast
 from .formula_source import python_of
-from .ranges import INTEGER_KINDS, REAL, Range, range_of, range_of_number, range_of_tree
+from .ranges import INTEGER_KINDS, REAL, Range, factors_of, range_of, range_of_number, range_of_tree
 
 
 class ElementwiseParams(Params):
@@ -111,7 +111,11 @@ def _typed(params: ElementwiseParams, types: Mapping[str, ValueType]) -> Signatu
         type_ = ValueType(types[name].kind, (*(lead if skipped else ()), *axes), types[name].size)
         inputs.append(Port(name, type_))
     output = ValueType(kind, (*lead, *rest), size)
-    return Signature(inputs=tuple(inputs), outputs=(Port("y", output),))
+    return Signature(
+        inputs=tuple(inputs),
+        outputs=(Port("y", output),),
+        factors=tuple(sorted(factors_of(parsed(params.y), frozenset(params.ports)))),
+    )
 
 
 def _matched(params: ElementwiseParams, types: Mapping[str, ValueType]) -> Broadcast:

@@ -138,3 +138,30 @@ _INTEGERS: Mapping[str, Callable[..., Range]] = {
     "detach": lambda x: x,
 }
 """Operator or function whose result for integers is an integer, to its range."""
+
+
+_ZERO_AT_ZERO = frozenset(
+    {"negative", "abs", "sqrt", "sin", "tanh", "erf", "relu", "gelu", "gelu_tanh", "silu", "elu"}
+) | {"ceil", "floor", "detach"}
+"""Functions of one argument that are 0 at 0."""
+
+
+def factors_of(tree: Expression, names: frozenset[str]) -> frozenset[str]:
+    """Return the names whose zeros are zeros of a formula, as those of a product.
+
+    Args:
+        tree: the formula.
+        names: all of its names.
+    """
+    if isinstance(tree, str):
+        return frozenset({tree}) & names
+    if not isinstance(tree, Call):
+        return names if tree == 0 else frozenset()
+    parts = [factors_of(part, names) for part in tree.arguments]
+    if tree.function == "*":
+        return frozenset().union(*parts)
+    if tree.function in ("/", "//") or tree.function in _ZERO_AT_ZERO:
+        return parts[0]
+    if tree.function in ("+", "-", "min", "max"):
+        return frozenset.intersection(*parts)
+    return parts[1] & parts[2] if tree.function == "where" else frozenset()

@@ -92,6 +92,7 @@ def _typed(params: SoftmaxParams, types: Mapping[str, ValueType]) -> Signature:
     return Signature(
         inputs=tuple(inputs) if len(inputs) > 1 else (*inputs, MASK),
         outputs=(Port("y", ValueType("f", axes), doc="weights; 0 where the mask is false"),),
+        earlier=_earlier(params),
         behavior={} if pointwise else {lower(params.over_name): "full"},
     )
 
@@ -121,6 +122,13 @@ def _pattern(params: SoftmaxParams, types: Mapping[str, ValueType]) -> Pattern:
 def _fixed(params: SoftmaxParams) -> Names:
     """Return the names of the axes that are not computed separately."""
     return (params.over_name, params.causal) if params.causal else (params.over_name,)
+
+
+def _earlier(params: SoftmaxParams) -> tuple[str, str] | None:
+    """Return the axes of queries and keys, if weights of later keys are 0; their logs are not."""
+    if not params.causal or params.kind == "log_softmax":
+        return None
+    return lower(params.causal), lower(params.over_name)
 
 
 def _written(part: Part) -> list[str]:

@@ -61,6 +61,24 @@ class State(NamedTuple):
     """Tensors [N, ...] that steps do not change."""
 
 
+def so_far(state: State, name: str, value: Tensor, position: int, dim: int) -> Tensor:
+    """Store a value of the next positions, and return that of all positions so far.
+
+    Args:
+        state: has a buffer of this name, whose positions are at dimension -2.
+        name: the buffer.
+        value: values [R, ...] of the next positions.
+        position: index of the first of these.
+        dim: dimension of the positions in `value`.
+    """
+    is_last = dim == value.dim() - 1
+    value = value.unsqueeze(-1) if is_last else value.movedim(dim, -2)
+    buffer, end = state.appended[name], position + value.size(-2)
+    buffer[..., position:end, :] = value
+    stored = buffer[..., :end, :]
+    return stored.squeeze(-1) if is_last else stored.movedim(-2, dim)
+
+
 def one_by_one(
     step: Callable[[Tensor, Tensor | None, int], Tensor],
     x: Tensor,

@@ -284,6 +284,7 @@ def _dropout_signature(_: DropoutParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(port("x", "f[...]", "vectors"),),
         outputs=(port("y", "f[...]", "vectors with some elements dropped in training"),),
+        factors=("x",),
     )
 
 

@@ -18,7 +18,6 @@ from ...specs.findings import did_you_mean, nearest, pointer, renamed
 from ...specs.form import Use
 from ..ir.block_type import (
     BlockType,
-    MismatchError,
     Signature,
     Slot,
     no_weights,
@@ -27,15 +26,13 @@ from ..ir.block_type import (
 )
 from ..ir.graph import Filling, Part, TemplatePart, leading
 from ..ir.lora import without_lora
+from ..ir.pairs import stored_ports
 from ..ir.value_type import (
-    SIZED,
     UNKNOWN,
     Bound,
     Misfit,
-    ValueType,
     fit,
     free_names,
-    is_known,
     settled,
     substitute,
 )
@@ -48,6 +45,7 @@ from .block_params import (
     validated,
 )
 from .records import Checker, Context, Doubts, Findings, StandIn
+from .signatures import typed_signature
 from .template_params import read_setting
 from .wiring import (
     Given,
@@ -119,12 +117,18 @@ def _key(
     The key is None if the part also depends on something else: on a mistake, a template, or a
     param that chooses a block or holds a model.
     """
-    key = [*_types(inputs), *_blocks(context, use, at)]
+    key = [*_types(inputs), *_blocks(context, use, at), _step_axis(context) or ""]
     names = frozenset(name for inner, _ in _uses(use, at) for name in _reads(inner))
     for name in sorted(names):
         value = context.values.resolved.get(name)
         key += (name, repr(value) if isinstance(value, bool | int | float | str) else None)
     return None if None in key else tuple(key), names
+
+
+def _step_axis(context: Context) -> str | None:
+    """Return the axis along which the spec decodes, or is divided into segments, if any."""
+    steps = context.spec.step or context.spec.segments
+    return steps.axis if steps else None
 
 
 def _types(inputs: Reads) -> Iterator[Any]:
@@ -212,7 +216,7 @@ def infer_part(
     )
     before = checker.doubts.misfits
     if block.typed is not None:
-        signature = _typed(checker, block, standin, signature, corrected, wires_at)
+        signature = typed_signature(checker, block, standin, signature, corrected, wires_at)
     fitted = fit_ports(checker, signature.inputs, corrected, signature.same, block.key, wires_at)
     certain = fitted.certain(checker.doubts.misfits - before)
     several = frozenset(inner) if len(signature.slots) > 1 else passed
@@ -234,6 +238,7 @@ def infer_part(
         checker.doubts.unsized.add(at)
     block, arguments = _sized(checker, use, block, standin, signature, fitted.bound, at, wires_at)
     names = set().union(*(free_names(port_.type) for port_ in signature.inputs))
+    axes = {name: certain[name] for name in names if name in certain}
     inside_ports = (name for filling in fill.values() for name in filling.inputs)
     order = (*(port_.name for port_ in signature.inputs), *inside_ports)
     return Part(
@@ -254,52 +259,12 @@ def infer_part(
         outputs={
             port_.name: settled(substitute(port_.type, certain)) for port_ in signature.outputs
         },
-        axes={name: certain[name] for name in names if name in certain},
+        axes=axes,
         fill=fill,
+        stores=stored_ports(signature, axes, corrected, _step_axis(checker.context))
+        if block.written is not None
+        else (),
     )
-
-
-def _typed(
-    checker: Checker,
-    block: BlockType,
-    standin: StandIn,
-    signature: Signature,
-    reads: Reads,
-    wires_at: str,
-) -> Signature:
-    """Return the signature for the types of the wires; one that fits any if they are mistakes."""
-    types = {
-        port_.name: read.type
-        for port_ in signature.inputs
-        if isinstance(read := reads.get(port_.name), Given) and not read.guessed
-    }
-    wired = {port_.name for port_ in signature.inputs if not port_.optional or port_.name in reads}
-    known = all(is_known(type_) for type_ in types.values())
-    if block.typed and known and not standin.doubtful and types.keys() == wired:
-        try:
-            return block.typed(standin.params, types)
-        except MismatchError as error:
-            checker.doubts.misfits += 1
-            node = wires_at.removesuffix("/in")
-            checker.findings.report(
-                code=error.code,
-                at=wires_at + pointer(error.port) if error.port else node + pointer("params"),
-                problem=f"{block.key}: {error.problem}",
-                evidence=tuple(
-                    f"given  {read.type}  by {read.name}, port {name}"
-                    for name, read in reads.items()
-                    if isinstance(read, Given)
-                ),
-                help=error.help,
-            )
-    inputs = tuple(replace(p, type=types[p.name]) for p in signature.inputs if p.name in types)
-    inputs += tuple(p for p in signature.inputs if p.name not in types)
-    # Most blocks return values of the kind that they read.
-    kinds = {read.type.kind for read in reads.values() if isinstance(read, Given)}
-    kind = kinds.pop() if len(kinds) == 1 else "f"
-    unknown = ValueType(kind, ("...",), UNKNOWN if kind in SIZED else None)
-    outputs = tuple(replace(port_, type=unknown) for port_ in signature.outputs)
-    return replace(signature, inputs=inputs, outputs=outputs)
 
 
 def _required(signature: Signature, use: Use) -> list[Slot]:

@@ -9,8 +9,8 @@ the block declares (`BlockType.carries`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from ...specs.findings import did_you_mean, pointer, respelled
 from ...specs.form import Spec
@@ -18,16 +18,8 @@ from ..ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope, Template
 from ..ir.state_tensor import Segments
 from ..ir.traverse import holds_model, model_of, moving_ports, moving_values, root_moving
 from ..ir.value_type import is_known, may_have, time_axes
+from .pairs import Obstacle, Pairs
 from .records import MISSING, Checker, Findings, Values
-
-
-@dataclass(frozen=True, slots=True)
-class Obstacle:
-    """A node that prevents decoding step by step, and the reason."""
-
-    at: str
-    problem: str
-    help: str
 
 
 def find_obstacles(graph: Graph) -> Iterator[Obstacle]:
@@ -52,6 +44,7 @@ def _in_scope(
     results = scope.results.setdefault(f"{__name__}.in_scope", {})
     if (starts, axis) not in results:
         moving, obstacles = set(starts), list[Obstacle]()
+        pairs = Pairs(axis)
         typed = {name for name, type_ in scope.inputs.items() if is_known(type_)}
         for node in scope.nodes:
             typed.update(f"{node.name}.{port}" for port, t in node.outputs.items() if is_known(t))
@@ -61,25 +54,34 @@ def _in_scope(
                 if value in moving or (value not in typed and _takes(node, port, axis))
             )
             if ports:
-                inside, outputs = _in_node(node, ports, axis)
+                inside, outputs = _in_node(node, ports, axis, pairs)
                 obstacles += inside
+                if outputs:
+                    pairs.note(node)
                 moving.update(f"{node.name}.{port}" for port in outputs)
+        obstacles += pairs.outputs(scope)
         results[starts, axis] = obstacles, frozenset(moving)
     known_results: tuple[list[Obstacle], frozenset[str]] = results[starts, axis]
     return known_results
 
 
-def _in_node(node: Node, ports: frozenset[str], axis: str) -> tuple[list[Obstacle], frozenset[str]]:
+def _in_node(
+    node: Node, ports: frozenset[str], axis: str, pairs: Pairs
+) -> tuple[list[Obstacle], frozenset[str]]:
     """Return the obstacles of a node, and its outputs that move.
 
     Args:
         node: the node.
         ports: its ports that move; of a repeat, in the first copy.
         axis: the step axis.
+        pairs: the values before it with pairs of positions.
     """
     outputs = frozenset(node.outputs)
+    obstacles = list(pairs.obstacles(node))
+    if obstacles:
+        return obstacles, frozenset()
     if isinstance(node, BlockNode):
-        obstacles = list(_in_part(node.part, ports, axis, node.at))
+        obstacles = list(_in_part(node.part, ports, axis, node.at, pairs.summed(node)))
         obstacles = obstacles or list(_without_axis(node.part, axis, node.at))
         return obstacles, frozenset() if obstacles else outputs
     carry = node.carry if isinstance(node, RepeatNode) else ()
@@ -107,11 +109,15 @@ def _takes(node: Node, port: str, axis: str) -> bool:
     return type_ is not None and axis in type_.axes
 
 
-def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[Obstacle]:
+def _in_part(
+    part: Part, ports: frozenset[str], axis: str, at: str, summed: Collection[str] = ()
+) -> Iterator[Obstacle]:
+    """Yield why a block cannot be computed step by step; `summed` axes are of earlier keys."""
     key = part.block.key
     obstacles = list[Obstacle]()
     for name, stands_for in part.axes.items():
-        if stands_for == axis and part.signature.behavior.get(name) == "full":
+        full = stands_for == axis and part.signature.behavior.get(name) == "full"
+        if full and name not in summed:
             problem = f"{key} reads later positions of {axis}"
             fields = type(part.params).model_fields
             fixes = {"direction": "'direction': \"forward\"", "causal": "'causal': true"}
@@ -120,11 +126,6 @@ def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[
             advice = f"give {key} the param {fix}, or " if fix else ""
             help_ = f"{advice}wire it to values without {axis}"
             obstacles.append(Obstacle(at, problem, help_))
-    names = [name for name, stands_for in part.axes.items() if stands_for == axis]
-    if part.block.written is not None and len(names) > 1:
-        problem = f"{key} computes pairs of positions of {axis}"
-        help_ = "use attention@1, which keeps earlier positions from step to step"
-        obstacles.append(Obstacle(at, problem, help_))
     for port in sorted(ports):
         type_ = part.inputs.get(port)
         if type_ is not None and not may_have(type_, axis):
@@ -139,6 +140,9 @@ def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[
         if isinstance(inner, TemplatePart):
             yield from _in_scope(inner.body, inside, axis)[0]
             continue
+        if inner.stores:
+            problem = f"{inner.key} in the slot '{slot}' pairs positions of {axis}"
+            yield Obstacle(f"{at}/fill/{slot}", problem, "compute it in a node of its own")
         yield from _in_part(inner, inside, axis, f"{at}/fill/{slot}")
 
 
@@ -289,13 +293,14 @@ def _states(graph: Graph) -> Iterator[Obstacle]:
 
     nodes = {node.name: node for node in graph.root.nodes}
     for keeper in keepers(graph):
-        if not isinstance(keeper.keeps, Part):
-            continue
-        part = keeper.keeps
-        carries = part.block.carries
-        why = "its state cannot be carried" if carries is None else carries(part)
+        why = ""
+        if isinstance(keeper.keeps, Part):
+            carries = keeper.keeps.block.carries
+            why = "its state cannot be carried" if carries is None else carries(keeper.keeps)
+        elif keeper.at:
+            why = "the values that it stores cannot be carried"
         if why:
             name = keeper.path.partition(".")[0]
-            problem = f"{part.key} at {keeper.path}: {why}"
+            problem = f"{keeper.key} at {keeper.path}: {why}"
             help_ = "use a block whose state can be carried, such as attention@1 with relative"
             yield Obstacle(nodes[name].at, problem, f"{help_} positions and 'cache': \"inputs\"")

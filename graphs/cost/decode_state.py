@@ -35,6 +35,9 @@ class Keeper:
     copies: int
     """How many of it decoding keeps: one for each run of the template that contains it."""
     keeps: Part | ValueType
+    """The block, or the type of the value; also of one that a block which is written out stores."""
+    key: str = ""
+    """The key of the block; empty for a value of its own."""
 
     def nbytes(self, sizes: Mapping[str, int], float_bytes: int) -> int:
         """Return the bytes of one copy; 0 for a block without a formula."""
@@ -172,7 +175,9 @@ def _in_part(part: Part, ports: frozenset[str], path: str, at: str) -> Iterator[
     A block keeps the fixed inputs of a slot whose block has no `begin`.
     """
     if part.block.steps:
-        yield Keeper(path, at, 1, part)
+        yield Keeper(path, at, 1, part, part.key)
+    for port in part.stores:
+        yield Keeper(path, at, 1, part.inputs[port], part.key)
     for slot, inner in part.fill.items():
         passed, below = ports.union(part.signature.slot(slot).entries), f"{at}/fill/{slot}"
         if isinstance(inner, TemplatePart):

@@ -270,6 +270,10 @@ class Signature:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """Constructor arguments that follow from the types of the wires, beside those that
     `BlockType.arguments` gives."""
+    factors: tuple[str, ...] = ()
+    """Ports whose zeros are zeros of the first output, as those of a product."""
+    earlier: tuple[str, str] | None = None
+    """Axis names of queries and keys, if the first output is 0 where the key is later."""
     scale: Literal["", "normalized", "accumulated"] = ""
     """What is known of the magnitude of the first output: a norm sets it, or it is the sum of a
     residual path that no norm follows, and grows with depth."""

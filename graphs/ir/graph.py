@@ -167,6 +167,8 @@ class Part:
     """The axis or size that each axis name of the signature is bound to."""
     fill: Mapping[str, Filling] = field(default_factory=dict)
     """The block or template in each slot."""
+    stores: tuple[str, ...] = ()
+    """Ports whose values decoding stores for a block that is written out; see `pairs.py`."""
     results: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Results of functions of the part; see `last_result`."""
 
@@ -241,7 +243,8 @@ class Part:
     @property
     def steps(self) -> bool:
         """Whether decoding calls `begin` and `step` of this block or of a block in its slots."""
-        return self.block.steps or any(filling.steps for filling in self.fill.values())
+        stores = self.block.steps or bool(self.stores)
+        return stores or any(filling.steps for filling in self.fill.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,6 @@ from .execution import (
 )
 from .forward import (
     WIDTH,
-    by_name,
     doc_lines,
     given_ports,
     returned,
@@ -62,6 +61,7 @@ from .forward import (
 )
 from .losses import fused_lines, weighing_first, weights_text
 from .names import argument, child, class_name, weight
+from .written import STORING, written_body
 
 PREFIX = "weft_generated_"
 """Beginning of the names of generated modules."""
@@ -436,16 +436,10 @@ def _construct(
 
 def _written_class(writer: _Writer, part: Part, path: str) -> str:
     """Add the class of a block that is written out, and return its name."""
-    assert part.block.written is not None  # noqa: S101 - the caller has asked
-    ports = ", ".join(by_name("self", (f"{name}: Tensor" for name in part.inputs)))
-    types = ", ".join(f"{name} {type_}" for name, type_ in part.inputs.items())
-    outputs = ", ".join(map(str, part.outputs.values()))
-    result = "Tensor" if len(part.outputs) == 1 else "tuple[Tensor, ...]"
-    lines = [f'    """{part.block.name}: {types} -> {outputs}."""', ""]
-    lines += [f"    def forward({ports}) -> {result}:"]
-    lines += [f"        {line}" for line in part.block.written(part)]
+    for helper in STORING if part.stores else ():
+        writer.helper(full_path(helper))
     name = class_name(f"{path.rpartition('.')[2]} {part.block.name}")
-    return writer.add_class(name, "\n".join(lines))
+    return writer.add_class(name, written_body(part, writer.graph.step_axis))
 
 
 def _forward(graph: Graph, scope: Scope, names: Mapping[str, str], *, root: bool) -> str:

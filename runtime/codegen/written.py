@@ -1,0 +1,57 @@
+"""Classes of blocks that are written out: their `forward`, and the steps of those that store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...graphs.ir.graph import Part
+from ...graphs.ir.value_type import ValueType
+from .forward import by_name
+
+STORING = (".kernels.decode_state:State", ".kernels.decode_state:so_far")
+"""What the steps of a block that stores values call, relative to `blocks`."""
+
+
+def written_body(part: Part, step_axis: str | None) -> str:
+    """Return the body of the class of a block that is written out.
+
+    Args:
+        part: a use of the block.
+        step_axis: the axis along which the graph decodes.
+    """
+    assert part.block.written is not None  # noqa: S101 - the caller has asked
+    ports = ", ".join(by_name("self", (f"{name}: Tensor" for name in part.inputs)))
+    types = ", ".join(f"{name} {type_}" for name, type_ in part.inputs.items())
+    outputs = ", ".join(map(str, part.outputs.values()))
+    result = "Tensor" if len(part.outputs) == 1 else "tuple[Tensor, ...]"
+    lines = [f'    """{part.block.name}: {types} -> {outputs}."""', ""]
+    lines += [f"    def forward({ports}) -> {result}:"]
+    lines += [f"        {line}" for line in part.block.written(part)]
+    if part.stores and step_axis is not None:
+        lines += _steps(part, step_axis)
+    return "\n".join(lines)
+
+
+def _steps(part: Part, step_axis: str) -> Iterator[str]:
+    """Yield `begin` and `step` of a block that stores values of earlier positions."""
+    buffers = (f'"{name}": {_buffer(part.inputs[name], step_axis)}' for name in part.stores)
+    yield ""
+    yield "    def begin(self, capacity):"
+    yield f"        return State(appended={{{', '.join(buffers)}}})"
+    yield ""
+    arguments = by_name("self", (*part.inputs, "state", "position"))
+    yield f"    def step({', '.join(arguments)}):"
+    for name in part.stores:
+        dim = part.inputs[name].axes.index(step_axis)
+        yield f'        {name} = so_far(state, "{name}", {name}, position, {dim})'
+    yield f"        return self.forward({', '.join(f'{name}={name}' for name in part.inputs)})"
+
+
+def _buffer(type_: ValueType, step_axis: str) -> str:
+    """Return the expression for an empty buffer [R, ..., length, width] of a value."""
+    before = type_.axes.index(step_axis)
+    widths = [*type_.axes[1:before], *type_.axes[before + 1 :]]
+    width = widths.pop() if before < len(type_.axes) - 1 else 1
+    shape = ", ".join(map(str, ("capacity.rows", *widths, "capacity.allocated", width)))
+    zeros = f"capacity.zeros(({shape}))"
+    return f"{zeros}.bool()" if type_.kind == "mask" else zeros

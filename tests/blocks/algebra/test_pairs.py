@@ -1,0 +1,271 @@
+"""Attention written out from products and weights: its values, its steps, and what has none."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from weft.blocks.kernels.decode_state import Capacity
+from weft.graphs.cost.decode_state import state_by_node
+from weft.graphs.ir.graph import Graph
+from weft.runtime.codegen.build import build
+from weft.runtime.decode.stepper import reorder
+
+from .single_node import findings_of, graph_of
+
+
+def node(use: str, params: dict[str, Any], **wires: str) -> dict[str, Any]:
+    """Return a node."""
+    return {"use": use, "in": wires, "params": params}
+
+
+SPLIT = {"y": "b t d, d h k -> b h t k"}
+READ = "b h t s, b h s k -> b t h k"
+MASKED = {"y": "b h t s", "mask": "b s"}
+ATTENTION = {**MASKED, "causal": "t"}
+NODES: dict[str, Any] = {
+    "keys": node("linear@1", {"d_out": 8}, x="x"),
+    "query": node("einsum@1", SPLIT, x="x", z="heads"),
+    "key": node("einsum@1", SPLIT, x="keys.y", z="heads"),
+    "scores": node("einsum@1", {"y": "b h t k, b h s k -> b h t s"}, x="query.y", z="key.y"),
+    "bent": node("elementwise@1", {"y": "2 * tanh(x / 2)"}, x="scores.y"),
+    "attention": node("softmax@1", ATTENTION, x="bent.y", mask="mask"),
+    "dropped": node("dropout@1", {"dropout": 0.1}, x="attention.y"),
+    "halved": node("elementwise@1", {"y": "x / 2"}, x="dropped.y"),
+    "read": node("einsum@1", {"y": READ}, x="halved.y", z="key.y"),
+}
+
+
+def written_out() -> dict[str, Any]:
+    """Return a spec of attention with two heads of width 4, masked by padding and by order."""
+    spec = {
+        "format": 1,
+        "name": "written-out",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 8]", "mask": "mask[B T]", "heads": "f[8 2 4]"},
+        "outputs": {"y": "read.y"},
+        "step": {"axis": "T"},
+        "nodes": NODES,
+    }
+    return copy.deepcopy(spec)
+
+
+def drawn(rows: int, length: int) -> dict[str, Tensor]:
+    """Return random inputs, of which some positions are padding."""
+    generator = torch.Generator().manual_seed(0)
+    mask = torch.ones(rows, length, dtype=torch.bool)
+    mask[0, 3:] = False
+    return {
+        "x": torch.randn(rows, length, 8, generator=generator, dtype=torch.float64),
+        "mask": mask,
+        "heads": torch.randn(8, 2, 4, generator=generator, dtype=torch.float64),
+    }
+
+
+def model_of(graph: Graph) -> nn.Module:
+    """Return the model of a graph in float64, without dropout."""
+    return build(graph, seed=1).double().eval()
+
+
+def test_attention_written_out_is_that_of_torch() -> None:
+    """With scores bent by a tanh, and the weights halved."""
+    model: Any = model_of(graph_of(written_out()))
+    inputs = drawn(2, 5)
+
+    y = model(**inputs)["y"]
+
+    def split(x: Tensor) -> Tensor:
+        x_BTHK: Tensor = (x @ inputs["heads"].flatten(1)).unflatten(-1, (2, 4))
+        return x_BTHK.transpose(1, 2)
+
+    query, key = split(inputs["x"]), split(model.keys(x=inputs["x"]))
+    bias = 2 * torch.tanh(query @ key.transpose(2, 3) / 2)
+    later = torch.ones(5, 5, dtype=torch.bool).triu(1)
+    bias = bias.masked_fill(later | ~inputs["mask"][:, None, None], -torch.inf)
+    expected = F.scaled_dot_product_attention(0 * query, key, key, attn_mask=bias)
+    torch.testing.assert_close(y, expected.transpose(1, 2) / 2)
+
+
+@pytest.mark.parametrize("together", [1, 3])
+def test_steps_of_attention_written_out_give_the_parallel_result(together: int) -> None:
+    """Also several positions at once, and after the rows were reordered."""
+    model: Any = model_of(graph_of(written_out()))
+    inputs = drawn(6, 6)
+    heads, parents, turn = inputs.pop("heads"), torch.tensor([2, 0, 0, 3, 5, 4]), 3
+    rebuilt = {n: torch.cat([v[parents, :turn], v[:, turn:]], 1) for n, v in inputs.items()}
+    before, after = model(heads=heads, **inputs)["y"], model(heads=heads, **rebuilt)["y"]
+
+    state = model.begin(Capacity(2, 3, 6, torch.float64, torch.device("cpu")), heads=heads)
+    for position in range(0, 6, together):
+        if position == turn:
+            reorder(state, parents, position)
+        span = slice(position, position + together)
+        some = {name: value[:, span] for name, value in inputs.items()}
+        y = model.step(**some, state=state, position=position)["y"]
+
+        torch.testing.assert_close(y, (before if position < turn else after)[:, span])
+
+
+def test_the_state_is_the_keys_the_values_and_the_mask() -> None:
+    """By hand, for 3 sentences of 7 positions: two times 8 numbers of 4 bytes, and one of 1."""
+    graph = graph_of(written_out())
+
+    state = state_by_node(graph, {"B": 3, "T": 7})
+
+    stored = {name: size for name, size in state.items() if name in NODES}
+    assert stored == {"scores": 3 * 7 * 8 * 4, "read": 3 * 7 * 8 * 4, "attention": 3 * 7}
+
+
+def test_attention_to_another_sequence_needs_no_state() -> None:
+    """Its keys are known before the first step."""
+    spec = written_out()
+    spec["axes"]["S"] = "time"
+    spec["inputs"] |= {"memory": "f[B S 8]", "mask": "mask[B S]"}
+    spec["nodes"]["keys"]["in"] = {"x": "memory"}
+    spec["nodes"]["attention"]["params"] = {"y": "b h t s"}
+
+    graph = graph_of(spec)
+
+    assert not any(node.steps for node in graph.root.nodes)
+
+
+def test_a_product_with_weights_keeps_them_causal() -> None:
+    """What is 0 stays 0 when it is multiplied, also over heads."""
+    spec = written_out()
+    mixed = {"y": "b h t s, h g -> b g t s"}
+    spec["inputs"]["mixture"] = "f[2 2]"
+    spec["nodes"]["mixed"] = {
+        "use": "einsum@1",
+        "in": {"x": "halved.y", "z": "mixture"},
+        "params": mixed,
+    }
+    spec["nodes"]["read"]["in"]["x"] = "mixed.y"
+
+    assert findings_of(spec) == []
+
+
+def changed(**nodes: Any) -> dict[str, Any]:
+    """Return the spec with other nodes."""
+    spec = written_out()
+    spec["nodes"] |= nodes
+    return spec
+
+
+WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
+    "all positions": (
+        changed(
+            attention=node("softmax@1", {"y": "b h t s", "mask": "b s"}, x="bent.y", mask="mask")
+        ),
+        "/nodes/attention",
+        "reads later positions of T",
+    ),
+    "logarithms": (
+        changed(
+            attention=node(
+                "softmax@1", {**ATTENTION, "kind": "log_softmax"}, x="bent.y", mask="mask"
+            )
+        ),
+        "/nodes/read",
+        "reads later positions of T",
+    ),
+    "scores themselves": (
+        changed(read=node("einsum@1", {"y": READ}, x="scores.y", z="key.y")),
+        "/nodes/read",
+        "reads later positions of T",
+    ),
+    "one more than weights": (
+        changed(halved=node("elementwise@1", {"y": "x + 1"}, x="dropped.y")),
+        "/nodes/read",
+        "reads later positions of T",
+    ),
+    "sum of weights": (
+        changed(read=node("reduce@1", {"y": "b h t s -> b h t", "by": "max"}, x="halved.y")),
+        "/nodes/read",
+        "reads later positions of T",
+    ),
+    "exchanged axes": (
+        changed(
+            halved=node("einsum@1", {"y": "b h t s -> b h s t"}, x="dropped.y"),
+        ),
+        "/nodes/halved",
+        "exchanges the queries and the keys of T",
+    ),
+    "sum over queries": (
+        changed(
+            read=node("einsum@1", {"y": "b h t s, b h t k -> b s h k"}, x="halved.y", z="key.y")
+        ),
+        "/nodes/read",
+        "exchanges the queries and the keys of T",
+    ),
+    "a third value": (
+        changed(
+            scores=node(
+                "einsum@1",
+                {"y": "b h t k, h k, b h s k -> b h t s"},
+                x="query.y",
+                z="gain",
+                w="key.y",
+            )
+        ),
+        "/nodes/scores",
+        "'z' has none",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "at", "problem"), WRONG.values(), ids=WRONG)
+def test_what_a_step_cannot_know_is_found(spec: dict[str, Any], at: str, problem: str) -> None:
+    """Later keys, and what has no rows of queries."""
+    spec["inputs"] |= {"gain": "f[2 4]"}
+
+    findings = findings_of(spec)
+
+    problems = {f.at: f.problem for f in findings if f.code == "D01" and f.help}
+    assert problem in problems[at]
+
+
+def test_pairs_are_no_output() -> None:
+    """A step has no column for a later position."""
+    spec = written_out()
+    spec["outputs"] = {"y": "attention.y"}
+
+    findings = findings_of(spec)
+
+    assert any(f.code == "D01" and "pairs of positions of T" in f.problem for f in findings)
+
+
+def test_a_template_does_not_take_pairs() -> None:
+    """Inside it, nothing is known of their keys."""
+    spec = written_out()
+    spec["blocks"] = {
+        "inner": {
+            "inputs": {"w": "f[B 2 T T]", "v": "f[B 2 T 4]"},
+            "outputs": {"y": "read.y"},
+            "nodes": {"read": node("einsum@1", {"y": READ}, x="w", z="v")},
+        }
+    }
+    spec["nodes"]["read"] = {"use": "inner", "in": {"w": "halved.y", "v": "key.y"}}
+
+    findings = findings_of(spec)
+
+    assert any(f.code == "D01" and "from outside" in f.problem for f in findings)
+
+
+def test_values_without_rows_are_not_stored() -> None:
+    """Decoding has a buffer for each row of a batch, with as many numbers at each position."""
+    spec = written_out()
+    spec["inputs"] = {"x": "f[B T 8]", "z": "f[T 8]"}
+    spec["outputs"] = {"y": "read.y"}
+    spec["nodes"] = {
+        "scores": node("einsum@1", {"y": "b t k, s k -> b t s"}, x="x", z="z"),
+        "attention": node("softmax@1", {"y": "b t s", "causal": "t"}, x="scores.y"),
+        "read": node("einsum@1", {"y": "b t s, b s k -> b t k"}, x="attention.y", z="x"),
+    }
+
+    findings = findings_of(spec)
+
+    assert any(f.code == "D01" and "cannot store f[T 8]" in f.problem for f in findings)
