@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.feed_forward.activation_module import Gate
 from weft.blocks.kernels import prepacked as module
 from weft.blocks.kernels import quantized
 from weft.blocks.kernels.prepacked import PackedLinear, can_pack, prepack
@@ -185,8 +184,15 @@ def test_products_have_few_numbers_of_rows(
 @needs_packing
 def test_shared_modules_are_prepacked_once_and_subclasses_not() -> None:
     """A shared module is prepacked once; a subclass of a linear map is not prepacked."""
+
+    class Gate(nn.Linear):
+        """A linear map that computes more than its product."""
+
+        def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as in torch
+            return super().forward(input).sigmoid()
+
     linear = nn.Linear(4, 4)
-    whole: Any = nn.ModuleDict({"a": linear, "b": linear, "gate": Gate(4, 0.0)})
+    whole: Any = nn.ModuleDict({"a": linear, "b": linear, "gate": Gate(4, 4)})
 
     prepack(whole, torch.float32)
 
