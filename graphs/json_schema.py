@@ -217,8 +217,9 @@ def _child(spec: Schema) -> Schema:
     child_properties = {
         key: properties[key] for key in (FOR_EDITORS, "format", "name", "doc", "params", "allow")
     }
-    parent = "The parent: a shipped spec, or one in the same folder."
-    extends = {"type": "string", "description": parent}
+    parent = "The parent: a shipped spec, or one in the same folder; or several variants of one."
+    several = {"type": "array", "items": {"type": "string"}, "minItems": 2}
+    extends = {"anyOf": [{"type": "string"}, several], "description": parent}
     patch = {
         "type": "array",
         "items": {"$ref": "#/$defs/patch"},

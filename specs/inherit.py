@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,6 +90,8 @@ def inherited(
     findings = _form_findings(value, source)
     if findings:
         raise SpecError(findings)
+    if isinstance(value["extends"], list):
+        return _combined(value["extends"], value, source, below, kind)
     name = str(value["extends"])
     if not _is_shared(name, source):
         return _extended_from(name, value, source, below)
@@ -130,8 +133,14 @@ def _extended_from(
     parent = _named(name, source, below)
     if isinstance(parent, Finding):
         raise SpecError([parent])
+    base, origins = _base(parent, (*below, Path(source).resolve()))
+    return extended(base, origins, value, source, below)
+
+
+def _base(parent: Path, below: tuple[Path, ...]) -> tuple[Any, Origins]:
+    """Return the value of a parent, with its own parents."""
     written, above = read_value(parent)
-    base, origins = inherited(written, above, (*below, Path(source).resolve()))
+    base, origins = inherited(written, above, below)
     # Validate the parent first, so that its mistakes are reported in its own file.
     if (
         not isinstance(base, dict)
@@ -140,25 +149,88 @@ def _extended_from(
         or "blocks" in written
     ):
         parse_placed(base, above, origins)
-    return extended(base, origins, value, source, below)
+    return base, origins
 
 
-def _named(name: str, source: str, below: tuple[Path, ...]) -> Path | Finding:
+def _combined(
+    names: list[str], value: Mapping[str, Any], source: str, below: tuple[Path, ...], kind: str
+) -> tuple[Any, Origins]:
+    """Return the value of a child merged with several variants of one spec.
+
+    Args:
+        names: the variants.
+        value: the child's JSON value.
+        source: path of its file.
+        below: as of `inherited`.
+        kind: as of `inherited`.
+    """
+    findings: list[Finding] = []
+
+    def report(index: int, problem: str, help_: str, evidence: tuple[str, ...] = ()) -> None:
+        at = pointer("extends", index)
+        findings.append(
+            Finding(
+                code="S07", at=at, problem=problem, evidence=evidence, help=help_, source=source
+            )
+        )
+
+    variants: list[tuple[Mapping[str, Any], str]] = []
+    parents: dict[str, Path] = {}
+    chain = (*below, Path(source).resolve())
+    for index, name in enumerate(names):
+        shared = f"{kind}/{name}" if kind and _is_shared(name, source) else name
+        file = _named(shared, source, below, pointer("extends", index))
+        if isinstance(file, Finding):
+            findings.append(file)
+            continue
+        written, above = read_value(file)
+        own_parent = written.get("extends") if isinstance(written, dict) else None
+        if name in names[:index]:
+            report(index, f"'{name}' is named twice", "name each variant once")
+        elif not isinstance(own_parent, str):
+            problem = f"'{name}' extends no single spec, so it is not a variant of one"
+            report(index, problem, "name variants that each extend the same spec")
+        else:
+            findings += _form_findings(written, above)
+            parent = _named(own_parent, above, chain)
+            if isinstance(parent, Finding):
+                findings.append(parent)
+                continue
+            parents[name] = parent.resolve()
+            variants.append((written, above))
+    first, *others = parents or [""]
+    for name in others:
+        if parents[name] != parents[first]:
+            report(
+                names.index(name),
+                f"'{first}' and '{name}' are variants of different specs",
+                "combine variants that extend the same spec",
+                tuple(
+                    f"'{variant}' extends '{parents[variant].stem}'" for variant in (first, name)
+                ),
+            )
+    if findings:
+        raise SpecError(at_most(findings, source))
+    base, origins = _base(parents[first], (*chain, Path(variants[0][1]).resolve()))
+    settled = value.get("params", {})
+    merged, placed = extended_by(base, origins, variants, source, below, settled)
+    return extended(merged, placed, value, source, below)
+
+
+def _named(name: str, source: str, below: tuple[Path, ...], at: str = "/extends") -> Path | Finding:
     """Return the file of a spec that another spec names, or a finding if there is none."""
     path = Path(source)
     chain = (*below, path.resolve())
 
     def fail(code: str, problem: str, help_: str, fix: Fix | None = None) -> Finding:
-        return Finding(
-            code=code, at="/extends", problem=problem, help=help_, source=source, fix=fix
-        )
+        return Finding(code=code, at=at, problem=problem, help=help_, source=source, fix=fix)
 
     parent = parent_of(name, path)
     if parent is None:
         names = [*shipped_names(*FOLDERS), *(p.stem for p in path.parent.glob("*.json"))]
         # A path is not a valid name, but its last part may be one.
         word, others = name.rpartition("/")[2], set(names) - {path.stem}
-        fix = respelled("/extends", word, others)
+        fix = respelled(at, word, others)
         return fail("N08", f"unknown spec '{name}'", nearest_shipped(word, others), fix)
     if parent.resolve() in chain:
         return fail("S07", f"'{name}' itself extends this spec", "extend a spec that does not")
@@ -203,51 +275,92 @@ def extended(
     Raises:
         SpecError: params, templates or patches of the child are invalid.
     """
+    return extended_by(base, origins, [(child, source)], source, below)
+
+
+def extended_by(
+    base: Mapping[str, Any],
+    origins: Origins,
+    children: Sequence[tuple[Mapping[str, Any], str]],
+    source: str,
+    below: tuple[Path, ...] = (),
+    settled: Collection[str] = (),
+) -> tuple[dict[str, Any], Origins]:
+    """Apply one child to its parent's value, or several variants of it together.
+
+    Args:
+        base: the parent's value, already validated.
+        origins: where its parts were written.
+        children: the JSON value of each child, and its file.
+        source: the file that names them, in which contradictions are reported.
+        below: as of `extended`.
+        settled: params on which variants may differ, because a child of theirs sets them.
+
+    Raises:
+        SpecError: params, templates or patches of a child are invalid, or contradict others.
+    """
     findings: list[Finding] = []
+    patches: list[Patch] = []
+    for child, file in children:
+        patches += _checked_child(base, child, file, findings)
+    findings += [
+        *_contradictions(children, "params", settled, source),
+        *_contradictions(children, "blocks", (), source),
+    ]
+    if findings:
+        raise SpecError(at_most(findings, source))
+    value, merged = dict(base), origins.twin()
+    added = [key for child, _ in children for key in child.get("blocks", {})]
+    if patches:
+        from .patches.merge import patched  # noqa: PLC0415 - few specs have patches
+
+        value, merged = patched(base, origins, patches, source, added)
+    for child, file in children:
+        header = {key: child[key] for key in ("format", "name", "doc") if key in child}
+        value |= header
+        for key in header:
+            merged.put((key,), (file, pointer(key)))
+        for record in ("params", "blocks"):
+            more = child.get(record, {})
+            if more or record in value or record == "params":
+                value[record] = {**value.get(record, {}), **more}
+            for key in more:
+                merged.put((record, key), (file, pointer(record, key)))
+        _allow_more(value, merged, child.get("allow", ()), file)
+    _leave_out_unused(base, value, added)
+    for _, file in children:
+        value, merged = take_in(value, merged, file, _importer(below))
+    return value, merged
+
+
+def _checked_child(
+    base: Mapping[str, Any], child: Mapping[str, Any], source: str, findings: list[Finding]
+) -> list[Patch]:
+    """Return the patches of a child, and add what is wrong with its params and templates."""
 
     def report(**fields: Any) -> None:
         findings.append(Finding(source=source, **fields))
 
-    params, blocks = child.get("params", {}), child.get("blocks", {})
-    base_params = base.get("params", {})
-    read = set(_words(params)) | set(_words(blocks)) | set(_words(child.get("patch", [])))
+    params, base_params = child.get("params", {}), base.get("params", {})
+    read = {word for key in ("params", "blocks", "patch") for word in _words(child.get(key, []))}
     for key in params:
         if key not in base_params and key not in read:
             report(
                 code="P04",
                 at=pointer("params", key),
-                problem=f"'{key}' is not a param of '{child['extends']}'",
+                problem=f"'{key}' is not a param of '{_listed(child['extends'])}'",
                 help=did_you_mean(key, base_params),
                 fix=renamed(pointer("params", key), key, base_params, params),
             )
-    for key in blocks:
+    for key in child.get("blocks", {}):
         if key in base.get("blocks", {}):
             report(
                 code="X04",
                 at=pointer("blocks", key),
-                problem=f"'{child['extends']}' already has a template '{key}'",
+                problem=f"'{_listed(child['extends'])}' already has a template '{key}'",
                 help=f"give it another name, or patch '/blocks/{key}'",
             )
-    patches = _patches_in(child, report)
-    if findings:
-        raise SpecError(at_most(findings, source))
-    value, merged = dict(base), origins.twin()
-    if patches:
-        from .patches.merge import patched  # noqa: PLC0415
-
-        value, merged = patched(base, origins, patches, source, [*blocks])
-    header = {key: child[key] for key in ("format", "name", "doc") if key in child}
-    value |= header
-    for key in header:
-        merged.put((key,), (source, pointer(key)))
-    for record, added in (("params", params), ("blocks", blocks)):
-        if added or record in value or record == "params":
-            value[record] = {**value.get(record, {}), **added}
-        for key in added:
-            merged.put((record, key), (source, pointer(record, key)))
-    _leave_out_unused(base, value, blocks)
-    _allow_more(value, merged, child.get("allow", ()), source)
-    return take_in(value, merged, source, _importer(below))
+    return [replace(patch, source=source) for patch in _patches_in(child, report)]
 
 
 def _patches_in(child: Mapping[str, Any], report: Report) -> list[Patch]:
@@ -257,6 +370,40 @@ def _patches_in(child: Mapping[str, Any], report: Report) -> list[Patch]:
     from .patches.patch import read_patches  # noqa: PLC0415 - few specs have patches
 
     return read_patches(child["patch"], report)
+
+
+def _listed(extends: Any) -> str:
+    """Return the names of what a spec extends."""
+    return "' and '".join(extends) if isinstance(extends, list) else str(extends)
+
+
+def _contradictions(
+    children: Sequence[tuple[Mapping[str, Any], str]],
+    record: str,
+    settled: Collection[str],
+    source: str,
+) -> Iterator[Finding]:
+    """Yield a finding for each param or template to which variants give different values."""
+    first: dict[str, tuple[Any, str]] = {}
+    for child, file in children:
+        for key, value in child.get(record, {}).items():
+            before, other = first.setdefault(key, (value, file))
+            if before != value and key not in settled:
+                texts = (other, before), (file, value)
+                is_param = record == "params"
+                yield Finding(
+                    code="X03" if is_param else "X04",
+                    at="/extends",
+                    problem="variants contradict each other over"
+                    f" {'param' if is_param else 'template'} '{key}'",
+                    evidence=tuple(f"{name}: {json.dumps(v)[:_SHOWN]}" for name, v in texts),
+                    help=f"set '{key}' in 'params' here" if is_param else "rename one of the two",
+                    source=source,
+                )
+
+
+_SHOWN = 80
+"""Number of characters of a value in a finding."""
 
 
 def _leave_out_unused(base: Mapping[str, Any], value: dict[str, Any], added: Iterable[str]) -> None:
@@ -405,8 +552,10 @@ def _form_findings(value: Mapping[str, Any], source: str) -> list[Finding]:
         for key in ("format", "name")
         if key not in value
     ]
+    names = value.get("extends")
+    several = isinstance(names, list) and len(names) > 1 and all(isinstance(n, str) for n in names)
     forms = (
-        ("extends", str, "the name of a spec"),
+        ("extends", list if several else str, "the name of a spec, or a list of several"),
         ("params", dict, "an object"),
         ("blocks", dict, "an object"),
         ("patch", list, "a list"),

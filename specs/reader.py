@@ -212,7 +212,7 @@ CHECKPOINT_SPEC = "spec.json"
 
 
 def find(name: str, *folders: str) -> Path:
-    """Return the file at a path, or the shipped file of that name.
+    """Return the file at a path, or the shipped file of that name or of that folder and name.
 
     The folder of a checkpoint stands for its spec where specs are wanted.
 
@@ -232,6 +232,9 @@ def find(name: str, *folders: str) -> Path:
         siblings = [str(p) for p in path.parent.glob("*.json")] if path.parent.is_dir() else []
     except (OSError, ValueError) as error:
         raise InputError("this is not a valid file name", location=name[:80]) from error
+    folder = name.rpartition("/")[0]
+    if folder in folders:  # of several shipped files with one name
+        shipped |= {f"{folder}/{stem}": file for stem, file in shipped_names(folder).items()}
     if name in shipped:
         return shipped[name]
     matches = [file for file in siblings if Path(file) == Path(f"{name}.json")]

@@ -78,8 +78,10 @@ def references(
 def files_named(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
     """Yield the specs that any document names: pointer of the record that does so, and the name."""
     for key in ("extends", "spec") if isinstance(value, dict) else ():
-        if isinstance(value.get(key), str):
-            yield at, value[key]
+        named = value.get(key)
+        for name in named if isinstance(named, list) else [named]:
+            if isinstance(name, str):
+                yield at, name
     for key, inner in entries(value):
         yield from files_named(inner, at + pointer(key))
 
@@ -168,6 +170,9 @@ class _Scopes:
         for key, _ in entries(spec.get("axes")):
             yield self._key("axis", "", at + pointer("axes", key))
         yield from self._whole("file", "", spec, "extends", at)
+        several = spec.get("extends")
+        for index, _ in enumerate(several) if isinstance(several, list) else ():
+            yield from self._whole("file", "", several, index, at + "/extends")
         for key, text in entries(spec.get("output_types")):
             yield self._key("output", "", at + pointer("output_types", key), defines=False)
             yield from self._type(text, at + pointer("output_types", key))

@@ -41,7 +41,7 @@ def report_selection(
     text, at = patch.selection.text, patch.at("select")
     for why in match.misplaced:
         help_ = "write '*' for every copy" if "share" not in why else "omit the number"
-        report(code="X09", at=at, problem=why, help=help_)
+        report(code="X09", at=at, problem=why, help=help_, source=patch.source)
     if match.misplaced:
         return
     count = len(match.paths)
@@ -49,6 +49,7 @@ def report_selection(
         report(
             code="X01",
             at=at,
+            source=patch.source,
             problem=f"'{text}' selects nothing",
             evidence=_missed(patch, match, walk),
             help=_nearest(patch, match, walk, compare=compare),
@@ -57,6 +58,7 @@ def report_selection(
         report(
             code="X02",
             at=at,
+            source=patch.source,
             problem=f"'{text}' selects {count}, expected {patch.expect}",
             evidence=(f"selected {_listed(match.paths.values())}",),
             help=f'narrow the selection, or write "expect": {count}'
@@ -127,10 +129,22 @@ def report_conflict(edit: Edit | Claim, other: Edit | Claim, path: str, report: 
     """
     pair = f"{edit.patch.index} and {other.patch.index}"
     common_path = min(edit.path, other.path, key=len)
+    if edit.patch.source != other.patch.source:
+        report(
+            code="X03",
+            at="/extends",
+            problem=f"variants contradict each other over {shown(common_path, path)}",
+            evidence=tuple(
+                f"{item.patch.source}: {_described(item, path)}" for item in (edit, other)
+            ),
+            help="leave one of the two out, or extend one and write the other's patches anew",
+        )
+        return
     if edit.patch is other.patch:
         report(
             code="X03",
             at=other.at,
+            source=other.patch.source,
             problem=f"patch {edit.patch.index} writes {shown(common_path, path)} and a value inside"
             " it",
             evidence=(_described(edit, path), _described(other, path)),
@@ -140,6 +154,7 @@ def report_conflict(edit: Edit | Claim, other: Edit | Claim, path: str, report: 
     report(
         code="X03",
         at=other.at,
+        source=other.patch.source,
         problem=f"patches {pair} conflict over {shown(common_path, path)}",
         evidence=(_described(edit, path), _described(other, path)),
         help="narrow one of the two selections, or write one patch for both",
@@ -278,8 +293,8 @@ class _Merge:
         if self.blocks or "blocks" in self.base:
             self.value = {**self.value, "blocks": self.blocks}
 
-    def _report(self, **fields: Any) -> None:
-        finding = Finding(source=self.source, **fields)
+    def _report(self, source: str = "", **fields: Any) -> None:
+        finding = Finding(source=source or self.source, **fields)
         self._findings.setdefault((finding.code, finding.at, finding.problem), finding)
 
     def _raise(self) -> None:
@@ -368,11 +383,11 @@ class _Merge:
         self._spend(self._size(written) + sum(_KEY + self._size(e.value) for e in todo.edits))
         result = _Made(_copied(written), self.old.copied(at), version.label)
         for node, (keys, index) in references.items():
-            origin = (self.source, self.patches[index].at("select"))
+            origin = (self._file(self.patches[index]), self.patches[index].at("select"))
             _refer(result, node, keys, origin)
-        for site, where in todo.owners.items():
+        for site, (patch, where) in todo.owners.items():
             others = [key for key in _value_at(written, site) if key not in ("use", "block")]
-            result.origins.pin(site, others, (self.source, where))
+            result.origins.pin(site, others, (self._file(patch), where))
         for edit in sorted(todo.edits, key=lambda edit: edit.path):
             if edit.path == ():
                 return None
@@ -388,14 +403,14 @@ class _Merge:
                 if edit.value is GONE:
                     return
                 record[key] = {}
-                target.origins.put(way[:depth], (self.source, edit.at))
+                target.origins.put(way[:depth], (self._file(edit.patch), edit.at))
             record = record[key]
         if edit.value is GONE:
             record.pop(last, None)
             target.origins.at(way).inner.pop(last, None)
         else:
             record[last] = edit.value
-            target.origins.put(edit.path, (self.source, edit.at))
+            target.origins.put(edit.path, (self._file(edit.patch), edit.at))
 
     def _size(self, value: Any) -> int:
         """Return the number of characters of a JSON value; results are cached by `id`."""
@@ -410,7 +425,12 @@ class _Merge:
 
     def _fail(self, patch: Patch, at: str, code: str, problem: str, help_: str) -> None:
         evidence = (f"selected by '{patch.selection.text}'",)
-        self._report(code=code, at=at, problem=problem, evidence=evidence, help=help_)
+        source = patch.source
+        self._report(source, code=code, at=at, problem=problem, evidence=evidence, help=help_)
+
+    def _file(self, patch: Patch) -> str:
+        """Return the file of a patch."""
+        return patch.source or self.source
 
     def _find_conflicts(self, version: Version, todo: ScopeEdits) -> None:
         """Report each pair of conflicting patches once."""
@@ -418,10 +438,10 @@ class _Merge:
             for name, runs in version.runs.items():
                 if any(run.version and index in self._inside(run.version) for run in runs):
                     todo.enter(self.patches[index], name)
-        pairs: set[tuple[int, int]] = set()
+        pairs: set[tuple[tuple[str, int], tuple[str, int]]] = set()
         for edit, other in todo.conflicts():
-            first, second = sorted((edit, other), key=lambda item: item.patch.index)
-            pair = (first.patch.index, second.patch.index)
+            first, second = sorted((edit, other), key=lambda item: item.patch.place)
+            pair = (first.patch.place, second.patch.place)
             if pair not in pairs:
                 pairs.add(pair)
                 report_conflict(first, second, version.path, self._report)

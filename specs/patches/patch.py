@@ -43,6 +43,8 @@ class Patch:
 
     index: int
     """Index in the file's list of patches."""
+    source: str = ""
+    """Its file; by default, that of all patches."""
     selection: Selection
     action: str
     value: Any
@@ -55,6 +57,11 @@ class Patch:
     """The output of an inserted node that replaces the intercepted value."""
     through: str = ""
     """The port of a removed node whose value its readers read instead."""
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Its file, and its index there."""
+        return self.source, self.index
 
     def at(self, *keys: str) -> str:
         """Return the JSON Pointer of a key inside the patch."""
@@ -288,8 +295,8 @@ class ScopeEdits:
         self.scope, self.record, self._fail = scope, record, fail
         self.edits: list[Edit] = []
         self.claims: list[Claim] = []
-        self.owners: dict[Site, str] = {}
-        """Records whose block was replaced, to the pointer of the patch that did so."""
+        self.owners: dict[Site, tuple[Patch, str]] = {}
+        """Records whose block was replaced, to the patch that did so and the pointer in it."""
         self._replacements: dict[str, _Replacement] = {}
         self._removed: set[str] = set()
         self._read: dict[str, set[str]] | None = None
@@ -355,7 +362,7 @@ class ScopeEdits:
                 continue
             self.edits.append(Edit((*site, *key), value, at, patch))
             if site and key in (("use",), ("block",)):
-                self.owners[site] = at
+                self.owners[site] = patch, at
 
     def _may_set(self, patch: Patch, key: tuple[str, ...]) -> bool:
         if key[0] in _OWN:
@@ -421,7 +428,7 @@ class ScopeEdits:
             value = patch.value.get(key, GONE)
             location = patch.at("replace", key) if key in patch.value else at
             self.edits.append(Edit((*site, key), value, location, patch))
-        self.owners[site] = at
+        self.owners[site] = patch, at
 
     def _insert_after(self, patch: Patch, site: Site, _: Mapping[str, Any]) -> None:
         if not self._has_wires(patch, site):
@@ -504,17 +511,17 @@ class ScopeEdits:
 
         Both items may belong to one patch, if it selects a record and a slot inside it.
         """
-        writers: dict[Site, dict[int, Edit | Claim]] = {}
+        writers: dict[Site, dict[tuple[str, int], Edit | Claim]] = {}
         all_: list[Edit | Claim] = [*self.edits, *self.claims]
         for item in all_:
             if isinstance(item, Edit) or "(out)" in item.path:
-                writers.setdefault(item.path, {}).setdefault(item.patch.index, item)
+                writers.setdefault(item.path, {}).setdefault(item.patch.place, item)
         for item in all_:
             separate = isinstance(item, Edit) and not item.again
             for length in range(len(item.path) + 1):
-                for index, other in writers.get(item.path[:length], {}).items():
+                for place, other in writers.get(item.path[:length], {}).items():
                     inside = separate and length < len(item.path) and isinstance(other, Edit)
-                    if index != item.patch.index or inside:
+                    if place != item.patch.place or inside:
                         yield other, item
 
 

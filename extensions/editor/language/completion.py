@@ -292,7 +292,7 @@ def _outside(doc: Document, at: Site) -> Iterator[Item]:
             yield from _uses(doc, at)
         case ("deploy",):
             yield from (_item(name, "node") for name in doc.nodes(""))
-        case ("extends",) | ("spec",) | ("params", *_, "spec"):
+        case ("extends", *_) | ("spec",) | ("params", *_, "spec"):
             yield from _files(doc, "spec")
         case ("step", "axis"):
             axes = doc.merged.get("axes", {}).items()
