@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.blocks.algebra.einsum import EINSUM
+from weft.blocks.algebra.parameter import PARAMETER
 from weft.blocks.algebra.reduce import REDUCE
 from weft.blocks.algebra.softmax import SOFTMAX
 from weft.graphs.ir.block_type import BlockType
@@ -14,6 +15,10 @@ VARIANTS: dict[str, BlockType] = {
         EINSUM,
         example={"y": "b s i, b s j, b t j -> b t i"},
         example_inputs={"x": "f[B S 3]", "z": "f[B S 4]", "w": "f[B T 4]"},
+    ),
+    "parameter, constant": replace(
+        PARAMETER,
+        example={"shape": [2, 5, 5], "init": "identity", "learned": False, "rows": True},
     ),
     "reduce, features": replace(
         REDUCE,
@@ -32,4 +37,4 @@ for _kind in ("log_softmax", "softmax1", "squared_relu", "sparsemax"):
         SOFTMAX, example={"y": "b t s", "kind": _kind}, example_inputs={"x": "f[B T S]"}
     )
 
-FREE = {"elementwise", "reduce", "softmax"}
+FREE = {"elementwise", "parameter", "reduce", "softmax"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.blocks.feed_forward.activation import ACTIVATION
-from weft.blocks.pooling.learned import WEIGHTED_SUM
 from weft.blocks.pooling.pool import POOL
 from weft.blocks.position.position import EMBEDDING, SINUSOIDAL_POSITION
 from weft.blocks.residual.batch_norm import BATCH_NORM
@@ -34,8 +33,6 @@ FREE = {
     "dropout",
     "prepend",
     "batch_norm",
-    "learned_array",
-    "weighted_sum",
     "lengths_to_mask",
     "mask_to_bias",
     "unfold",
@@ -67,7 +64,6 @@ VARIANTS: dict[str, BlockType] = {
     "mask_to_bias, itself": replace(MASK_TO_BIAS, example_inputs=MASKED),
     "activation, tanh": replace(ACTIVATION, example={"activation": "tanh"}),
     "batch_norm, no mask": replace(BATCH_NORM, example_inputs={"x": "f[B T 8]"}),
-    "weighted_sum, no gain": replace(WEIGHTED_SUM, example={"layers": 3, "gain": False}),
     "pool, first": replace(POOL, example={"kind": "first"}),
     "pool, last": replace(POOL, example={"kind": "last"}),
     "pool, max": replace(POOL, example={"kind": "max"}),

@@ -283,6 +283,7 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("elementwise", "values"): [{"by": 2.0}, {"by": 3.0}],
     ("elementwise", "axes"): [{"g": "b t", "x": "b t d", "z": "b t d"}],
     ("einsum", "y"): ["b t k, b s k -> b s t", "b t k, b s k -> t b s"],
+    ("parameter", "shape"): [[2, 5], [4]],
     ("reduce", "y"): ["b t d -> d", "b t d -> t d"],
     ("reduce", "mask"): ["b t"],
     ("softmax", "y"): ["... t d", "b t h"],
@@ -296,6 +297,7 @@ VALUES: dict[tuple[str, str], list[Any]] = {
 GIVEN: dict[tuple[str, str], dict[str, Any]] = {
     ("elementwise", "values"): {"y": "by * g * x - z"},
     ("elementwise", "size"): {"y": "where(g > x + z, 1, 0)", "kind": "label"},
+    ("parameter", "learned"): {"shape": [3, 5], "rows": True, "init": "ones"},
     ("attention", "cache"): {"heads": 2, "causal": True},
     ("dot_attention", "causal"): {"gain": "none"},
     ("slice", "index"): {"axis": "time"},
@@ -304,7 +306,7 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
     ("rotary", "scaling"): {"factor": 2.0, "original_length": 64},
 }
 """Other params beside a param that excludes those of the example."""
-SIZED = ("patch_embedding", "downsample_convolution", "weighted_sum")
+SIZED = ("patch_embedding", "downsample_convolution")
 """Blocks with params that set the size of their inputs."""
 MULTIPLES = {("pool", "every")}
 """Params that divide the length of a sequence."""
