@@ -377,6 +377,10 @@ class StandIn:
         return (self.params, *self.others)
 
 
+MOST_EVALUATED = 1_000
+"""Maximum number of copies for which the params of repeats are evaluated, in all repeats."""
+
+
 @dataclass(slots=True)
 class Memo:
     """What a check has computed, so that each part is typed only once."""
@@ -385,6 +389,8 @@ class Memo:
     """Template, types of its ports and unwired ports, to the resulting scope."""
     nodes_typed: int = 0
     """Number of nodes of templates that have been typed."""
+    copies_left: int = MOST_EVALUATED
+    """Number of copies for which params of repeats may still be evaluated."""
     params_read: dict[str, set[str]] = field(default_factory=dict)
     """Template to those of its own params that something reads."""
     inside: list[str] = field(default_factory=list)

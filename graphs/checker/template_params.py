@@ -18,7 +18,7 @@ from ...specs.form import RepeatNode, Use, holds_spec
 from ...specs.references import words_read
 from ...specs.text_edits import removing
 from .block_params import is_choice
-from .records import MISSING, Argument, Arguments, Checker, Values
+from .records import MISSING, MOST_EVALUATED, Argument, Arguments, Checker, Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,18 @@ class CopyValues:
         literal = {n: value for n, value in node.params.items() if isinstance(value, list)}
         places |= {name: at + pointer("params", name) for name in literal}
         self.varies = bool(words & {node.index, *self.lists}) or bool(literal)
+        evaluated = self.count * (self.varies + len(keys))
+        self.limited = evaluated > checker.memo.copies_left
+        if self.limited:
+            checker.findings.report(
+                code="P06",
+                at=at,
+                problem="params of repeats and keys of 'instead' are evaluated for more than"
+                f" {MOST_EVALUATED:,} copies",
+                help="use fewer copies, or nest fewer repeats whose copies differ",
+            )
+            self.count = 1
+        checker.memo.copies_left -= min(evaluated, checker.memo.copies_left)
         self.wrong = set[str]()
         for name, value in {**literal, **self.lists}.items():
             if count is not MISSING and len(value) != count:
@@ -143,6 +155,8 @@ class CopyValues:
     def selected(self, checker: Checker, key: str, at: str) -> list[int] | None:
         """Return the copies for which a key of `instead` is true; None after a mistake."""
         copies = []
+        if self.limited:
+            return None
         for copy in range(self.count):
             inner = self.of(copy)
             value = inner.resolve(key, at)

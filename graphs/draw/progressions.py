@@ -81,10 +81,11 @@ def progression(values: Sequence[Number]) -> Progression | None:
 
 def runs(bodies: Sequence[Scope]) -> Iterator[tuple[int, int]]:
     """Yield the first copy and the number of copies of each run of at least three that differ."""
-    described = {id(body): _described(body) for body in bodies}
+    by_body = {id(body): _described(body) for body in bodies}
+    described = [by_body[id(body)] for body in bodies]
     start = 0
     while start + LEAST <= len(bodies):
-        length = _length([described[id(body)] for body in bodies[start:]])
+        length = _length(described, start)
         if length >= LEAST:
             yield start, length
         start += max(1, length)
@@ -108,19 +109,20 @@ _Description = tuple[Any, list[Number]]
 """What copies have in common, and their numbers in order."""
 
 
-def _length(descriptions: list[_Description]) -> int:
-    """Return how many of the first copies differ and follow one formula for each number."""
-    (common, _), first = descriptions[0], descriptions[:LEAST]
+def _length(described: Sequence[_Description], start: int) -> int:
+    """Return how many copies from one on differ and follow one formula for each number."""
+    (common, _), first = described[start], described[start : start + LEAST]
     if any(other != common for other, _ in first) or first[0][1] == first[1][1]:
         return 1
     rules = [progression(values) for values in zip(*(n for _, n in first), strict=True)]
-    for copy, (other, numbers) in enumerate(descriptions):
+    for copy in range(len(described) - start):
+        other, numbers = described[start + copy]
         if other != common or not all(
             rule is not None and rule.holds(copy, value)
             for rule, value in zip(rules, numbers, strict=True)
         ):
             return copy if copy >= LEAST else 1
-    return len(descriptions)
+    return len(described) - start
 
 
 def _described(scope: Scope) -> _Description:

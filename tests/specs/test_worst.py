@@ -90,6 +90,23 @@ def repeat(count: Any, **parts: Any) -> dict[str, Any]:
     return spec(blocks={"t": LAYER}, nodes={"a": node}, outputs={"y": "a.x"})
 
 
+def differing(depth: int, count: int, inner: str = "=i / 20000") -> dict[str, Any]:
+    """Return a spec of nested repeats whose copies differ by their number."""
+    norm = {"use": "dropout@1", "in": {"x": "x"}, "params": {"dropout": "=p"}}
+    blocks: dict[str, Any] = {"t0": {**NORM, "params": {"p": 0}, "nodes": {"a": norm}}}
+    copies = {"repeat": count, "index": "i", "carry": ["x"], "in": {"x": "x"}}
+    for i in range(1, depth):
+        node = {**copies, "block": f"t{i - 1}", "params": {"p": inner if i == 1 else "=p"}}
+        blocks[f"t{i}"] = {
+            **NORM,
+            "params": {"p": 0},
+            "outputs": {"x": "b.y"},
+            "nodes": {"a": node, "b": {**norm, "in": {"x": "a.x"}}},
+        }
+    node = {**copies, "block": f"t{depth - 1}", "params": {"p": "=i / 20000"}}
+    return spec(blocks=blocks, nodes={"a": node}, outputs={"y": "a.x"})
+
+
 def doubling(depth: int) -> dict[str, Any]:
     """Return a spec in which each template uses the next one twice."""
     blocks: dict[str, Any] = {"t0": LAYER}
@@ -188,6 +205,14 @@ CASES: dict[str, tuple[Any, str]] = {
         "N07",
     ),
     "nested repeats": (nested(8, 10_000), "P06"),
+    "copies that all differ": (differing(1, 10_000), "P06"),
+    "copies that all differ and fit": (differing(1, 1_000), ""),
+    "copies that all differ in copies that all differ": (differing(2, 500), "P06"),
+    "copies of two kinds in copies that all differ": (differing(2, 500, "=i % 2 / 2"), "P06"),
+    "rules for all copies": (
+        repeat(10_000, index="i", instead={f"=i == {n}": "t" for n in range(990)}),
+        "P06",
+    ),
     "deep templates": (nested(200, 1), "W06"),
     "templates that double": (doubling(30), "P06"),
     "templates that double and fit": (doubling(16), ""),
