@@ -66,6 +66,8 @@ STANDARD = {
     "mamba2@1": ".recurrent.state_space:MAMBA2",
     "retention@1": ".recurrent.retention:RETENTION",
     "gated_linear_attention@1": ".recurrent.gated_linear_attention:GATED_LINEAR_ATTENTION",
+    "delta_rule@1": ".recurrent.delta_rule:DELTA_RULE",
+    "linear_recurrence@1": ".recurrent.linear_recurrence:LINEAR_RECURRENCE",
     "layer_norm@1": ".residual.sublayer:LAYER_NORM",
     "rms_norm@1": ".residual.sublayer:RMS_NORM",
     "batch_norm@1": ".residual.batch_norm:BATCH_NORM",

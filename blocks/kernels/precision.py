@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
@@ -33,6 +34,14 @@ def autocast_dtype(tensor: Tensor) -> torch.dtype | None:
     if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
         return torch.get_autocast_dtype(kind)
     return None
+
+
+def without_autocast(tensor: Tensor) -> AbstractContextManager[object]:
+    """Return a context in which autocast does not change products on the device of a tensor."""
+    kind = tensor.device.type
+    if torch.amp.is_autocast_available(kind):
+        return torch.autocast(kind, enabled=False)
+    return nullcontext()
 
 
 def as_autocast(*tensors: Tensor) -> list[Tensor]:

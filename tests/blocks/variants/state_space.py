@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from weft.blocks.recurrent.delta_rule import DELTA_RULE
 from weft.blocks.recurrent.gated_linear_attention import GATED_LINEAR_ATTENTION
+from weft.blocks.recurrent.linear_recurrence import LINEAR_RECURRENCE
 from weft.blocks.recurrent.retention import RETENTION
 from weft.blocks.recurrent.state_space import MAMBA2
 from weft.graphs.ir.block_type import BlockType
@@ -30,4 +32,31 @@ VARIANTS: dict[str, BlockType] = {
     "mamba2, one chunk and no convolution": replace(
         MAMBA2, example={"heads": 2, "d_state": 4, "kernel": 1}
     ),
+    "delta_rule, decay and two groups of chunks": replace(
+        DELTA_RULE,
+        example={"heads": 1, "chunk": 1, "normalize": False},
+        example_inputs={
+            "query": "f[B T 4]",
+            "key": "f[B T 4]",
+            "value": "f[B T 5]",
+            "beta": "f[B T 1]",
+            "log_alpha": "f[B T 1]",
+        },
+    ),
+    "delta_rule, one chunk and no mask": replace(
+        DELTA_RULE,
+        example={"heads": 2},
+        example_inputs={
+            "query": "f[B T 8]",
+            "key": "f[B T 8]",
+            "value": "f[B T 6]",
+            "beta": "f[B T 2]",
+        },
+    ),
+    "linear_recurrence, from a start": replace(
+        LINEAR_RECURRENCE,
+        example_inputs={"x": "f[B T 8]", "a": "f[B T 8]", "start": "f[B 8]"},
+    ),
 }
+
+FREE = {"linear_recurrence"}
