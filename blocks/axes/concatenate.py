@@ -68,7 +68,12 @@ def _typed(params: ConcatenateParams, types: Mapping[str, ValueType]) -> Signatu
         if not pointwise and not isinstance(length, int):
             behavior[letter] = "causal" if name == params.names[-1] else "full"
     output = ValueType(type_.kind, (*before, axis_of(total), *after), size)
-    return Signature(inputs=tuple(inputs), outputs=(Port("y", output),), behavior=behavior)
+    return Signature(
+        inputs=tuple(inputs),
+        outputs=(Port("y", output),),
+        behavior=behavior,
+        passes_on={"y": params.names[-1]} if behavior else {},
+    )
 
 
 def _reference(params: ConcatenateParams, types: Mapping[str, ValueType]) -> str:

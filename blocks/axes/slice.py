@@ -36,9 +36,10 @@ class SliceParams(Params):
 
 
 def _slice_signature(_: SliceParams, __: frozenset[str]) -> Signature:
-    """Return the ports before the type of the wire is known."""
+    """Return the ports before the types of the wires are known."""
+    doc = "a value whose positions come first in `x`: the selection begins after them"
     return Signature(
-        inputs=(port("x", "f[...]", "a value of any kind"),),
+        inputs=(port("x", "f[...]", "a value of any kind"), port("before", "f[...]?", doc)),
         outputs=(port("y", "f[...]", "the selected elements, in order"),),
     )
 
@@ -47,24 +48,58 @@ def _slice_typed(params: SliceParams, types: Mapping[str, ValueType]) -> Signatu
     type_ = types["x"]
     dimension = dimension_of(params.axis, type_, "x")
     axis, names = type_.axes[dimension], letters(type_)
-    remaining = () if params.index is not None else (_selected(params, axis),)
-    if params.index is not None:
+    remaining: tuple[Axis, ...]
+    if "before" in types:
+        remaining = (_remaining(params, axis, types["before"]),)
+    elif params.index is None:
+        selected = _selected(params, axis)
+        remaining = (names[dimension] if selected == axis else selected,)
+    else:
         _refuse_index(params, axis)
+        remaining = ()
     before: tuple[Axis, ...] = names[:dimension]
     after = names[dimension + 1 :]
     pointwise = dimension == len(names) - 1 and has_width(type_)
     if pointwise:
         before = ("...",)
-    drops = _drops_prefix(params, axis)
+    drops = "before" in types or _drops_prefix(params, axis)
     behavior: Behavior = "causal" if drops else "full"
     along = {} if pointwise or isinstance(axis, int) else {str(names[dimension]): behavior}
-    read = ValueType(type_.kind, (*before, names[dimension], *after), type_.size)
+    inputs = [Port("x", ValueType(type_.kind, (*before, names[dimension], *after), type_.size))]
+    if "before" in types:
+        other = types["before"]
+        others = tuple(f"m_{index}" for index in range(len(other.axes)))
+        inputs.append(Port("before", ValueType(other.kind, others, other.size)))
     return Signature(
-        inputs=(Port("x", read),),
+        inputs=tuple(inputs),
         outputs=(Port("y", ValueType(type_.kind, (*before, *remaining, *after), type_.size)),),
         behavior=along,
+        passes_on={"y": "x"} if drops else {},
         sized=(str(names[dimension]),),
     )
+
+
+def _remaining(params: SliceParams, axis: Axis, before: ValueType) -> Axis:
+    """Return the length of what follows the positions of another value.
+
+    Raises:
+        MismatchError: there is also another selection, or `x` does not begin with them.
+    """
+    if params.index is not None or params.start or params.stop is not None or params.step > 1:
+        problem = (
+            "'before' says where the slice begins, and so do 'index', 'start', 'stop' or 'step'"
+        )
+        raise MismatchError("P02", problem, help="remove these params, or the wire of 'before'")
+    first = before.axes[dimension_of(params.axis, before, "before")]
+    remaining = terms_of(axis)
+    for name, factor in terms_of(first).items():
+        remaining[name] = remaining.get(name, 0) - factor
+    length = {name: factor for name, factor in remaining.items() if factor}
+    if not length or any(factor < 0 for name, factor in length.items() if name or len(length) == 1):
+        problem = f"the axis of 'x' is {axis}, which does not begin with the {first} of 'before'"
+        help_ = "wire the value that concatenate@1 put in front"
+        raise MismatchError("T03", problem, port="before", help=help_)
+    return axis_of(length)
 
 
 def _drops_prefix(params: SliceParams, axis: Axis) -> bool:
@@ -144,6 +179,9 @@ def _slice_written(part: Part) -> list[str]:
     params: Any = part.params
     type_ = part.inputs["x"]
     dimension = dimension_of(params.axis, type_, "x")
+    if "before" in part.inputs:
+        other = dimension_of(params.axis, part.inputs["before"], "before")
+        return [f"return x[{', '.join([':'] * dimension)}, before.size({other}) :]"]
     axis, least = type_.axes[dimension], _least(params)
     lines = []
     if not isinstance(axis, int) and least > 1:

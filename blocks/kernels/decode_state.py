@@ -10,7 +10,7 @@ prompt.  It returns the same values for them as `forward` does for the complete 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -34,6 +34,21 @@ class Capacity(NamedTuple):
     """Positions for which buffers are allocated at first, if they are enlarged later."""
     candidates: Tensor | None = None
     """Ids of the logits that steps compute, if the graph has a shortlist; None for all."""
+
+    lead: int = 0
+    """Number of positions that come before the first step, included in `length`."""
+    lengths: Mapping[str, int] = {}
+    """Lengths of the axes of which the lead consists, by name."""
+
+    def after(self, lead: int, **lengths: int) -> Capacity:
+        """Return the capacity for as many positions after a lead.
+
+        Args:
+            lead: number of positions before the first step.
+            lengths: the axes of which the lead consists.
+        """
+        first = None if self.first is None else self.first + lead
+        return self._replace(length=self.length + lead, first=first, lead=lead, lengths=lengths)
 
     @property
     def rows(self) -> int:

@@ -32,6 +32,7 @@ def _prepend_signature(params: PrependParams, wired: frozenset[str]) -> Signatur
         ),
         outputs=tuple(outputs),
         behavior={"t": "causal"},
+        passes_on={"y": "x", "mask": "mask"} if "mask" in wired else {"y": "x"},
     )
 
 

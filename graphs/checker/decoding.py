@@ -15,9 +15,10 @@ from dataclasses import replace
 from ...specs.findings import did_you_mean, pointer, respelled
 from ...specs.form import Spec
 from ..ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope, TemplatePart
+from ..ir.leads import lead_of, lead_of_axis, leads_of, longest_lead, measured, moves_along
 from ..ir.state_tensor import Segments
 from ..ir.traverse import holds_model, model_of, moving_ports, moving_values, root_moving
-from ..ir.value_type import is_known, may_have, time_axes
+from ..ir.value_type import is_known, names_of, time_axes
 from .pairs import Obstacle, Pairs
 from .records import MISSING, Checker, Findings, Values
 
@@ -28,10 +29,29 @@ def find_obstacles(graph: Graph) -> Iterator[Obstacle]:
     if axis is None:
         return
     starts = root_moving(graph)
-    if not starts and not any(may_have(type_, axis) for type_ in graph.inputs.values()):
+    if not starts and not any(moves_along(type_, axis) for type_ in graph.inputs.values()):
         yield Obstacle("/step/axis", "no input has that axis", f"give an input a type with {axis}")
         return
-    yield from _in_scope(graph.root, starts, axis)[0]
+    obstacles, moving = _in_scope(graph.root, starts, axis)
+    yield from obstacles or _leads(graph, starts, moving, axis)
+
+
+def _leads(
+    graph: Graph, starts: frozenset[str], moving: frozenset[str], axis: str
+) -> Iterator[Obstacle]:
+    """Yield the outputs with positions before the first step, and a lead of unknown length."""
+    for name, value in graph.root.outputs.items():
+        type_ = graph.root.type_of(value)
+        if value in moving and (lead := lead_of(type_, axis)):
+            problem = f"output '{name}' is {type_}, with {lead} positions before those of {axis}"
+            how = f"'start': {lead}" if isinstance(lead, int) else "what precedes wired to 'before'"
+            help_ = f"drop them with a slice@1 that has {how}"
+            yield Obstacle(pointer("outputs", name), problem, help_)
+    names = names_of(longest_lead(graph.root, axis))
+    for name in sorted(names - measured(graph, starts, names).keys()):
+        problem = f"{name} positions come before those of {axis}, and no fixed input tells how many"
+        help_ = f"give an input without {axis} the axis {name}"
+        yield Obstacle("/step/axis", problem, help_)
 
 
 def _in_scope(
@@ -106,7 +126,7 @@ def _in_node(
 def _takes(node: Node, port: str, axis: str) -> bool:
     """Return whether a port of a template has an axis, so that an unknown value there moves."""
     type_ = None if isinstance(node, BlockNode) else node.body.inputs.get(port)
-    return type_ is not None and axis in type_.axes
+    return type_ is not None and bool(leads_of(type_, axis))
 
 
 def _in_part(
@@ -116,8 +136,8 @@ def _in_part(
     key = part.block.key
     obstacles = list[Obstacle]()
     for name, stands_for in part.axes.items():
-        full = stands_for == axis and part.signature.behavior.get(name) == "full"
-        if full and name not in summed:
+        along = lead_of_axis(stands_for, axis) is not None
+        if along and part.signature.behavior.get(name) == "full" and name not in summed:
             problem = f"{key} reads later positions of {axis}"
             fields = type(part.params).model_fields
             fixes = {"direction": "'direction': \"forward\"", "causal": "'causal': true"}
@@ -125,17 +145,20 @@ def _in_part(
             fix = next((text for name, text in fixes.items() if name in fields), "")
             advice = f"give {key} the param {fix}, or " if fix else ""
             help_ = f"{advice}wire it to values without {axis}"
+            if part.signature.passes_on:
+                help_ = f"let the value with {axis} come last, and the others not depend on it"
             obstacles.append(Obstacle(at, problem, help_))
     for port in sorted(ports):
         type_ = part.inputs.get(port)
-        if type_ is not None and not may_have(type_, axis):
+        if type_ is not None and not moves_along(type_, axis):
             problem = f"port '{port}' of {key} depends on {axis} but no longer has that axis"
             obstacles.append(Obstacle(at, problem, f"keep {axis} until the output"))
+    obstacles += [] if obstacles else _other_leads(part, ports, axis, at)
     yield from obstacles
     for slot, inner in () if obstacles else part.fill.items():
         others = ports.difference(part.signature.slot(slot).entries)
         inside = frozenset(
-            port for port in inner.inputs if port in others or axis in inner.inputs[port].axes
+            port for port in inner.inputs if port in others or leads_of(inner.inputs[port], axis)
         )
         if isinstance(inner, TemplatePart):
             yield from _in_scope(inner.body, inside, axis)[0]
@@ -146,10 +169,36 @@ def _in_part(
         yield from _in_part(inner, inside, axis, f"{at}/fill/{slot}")
 
 
+def _other_leads(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[Obstacle]:
+    """Yield an obstacle if a block cannot step because positions come before the first one."""
+    inputs = {port: leads_of(part.inputs[port], axis) for port in ports & part.inputs.keys()}
+    different = {lead for leads in inputs.values() for lead in leads}
+    if len(different) > 1:
+        texts = ", ".join(f"{port} {part.inputs[port]}" for port in sorted(inputs))
+        problem = f"{part.key} reads other numbers of positions before those of {axis}: {texts}"
+        yield Obstacle(at, problem, "drop the positions that only one of them has with slice@1")
+        return
+    leads = [lead_of_axis(stands_for, axis) for stands_for in part.axes.values()]
+    if part.block.written is not None and len([lead for lead in leads if lead]) > 1:
+        problem = f"{part.key} computes pairs of positions, some of them before those of {axis}"
+        yield Obstacle(at, problem, "use attention@1, which keeps all earlier positions")
+        return
+    passes = part.signature.passes_on
+    for output, type_ in part.outputs.items():
+        if is_known(type_) and different and different.isdisjoint(leads_of(type_, axis)):
+            if not leads_of(type_, axis):
+                continue  # the axis is missing, which is another obstacle
+            if output not in passes or not ports <= {*passes.values()}:
+                problem = f"{part.key} joins {axis} to other positions than those before it"
+                help_ = f"let the value with {axis} come last, and the others not depend on it"
+                yield Obstacle(at, problem, help_)
+                return
+
+
 def _without_axis(part: Part, axis: str, at: str) -> Iterator[Obstacle]:
     """Yield the outputs that do not have the step axis; losses and scores need not have it."""
     for port, type_ in part.outputs.items():
-        if not may_have(type_, axis) and type_.kind not in ("loss", "score"):
+        if not moves_along(type_, axis) and type_.kind not in ("loss", "score"):
             problem = f"output '{port}' of {part.block.key} depends on {axis} but lacks that axis"
             yield Obstacle(at, problem, f"keep {axis} until the output")
 
@@ -259,6 +308,9 @@ def check_segments(spec: Spec, graph: Graph, findings: Findings) -> None:
         return
     along = replace(graph, step_axis=axis)
     obstacles = list(find_obstacles(along)) or [*_models(along), *_states(along)]
+    if not obstacles and longest_lead(graph.root, axis):
+        problem = f"other positions come before those of {axis}, which later segments do not have"
+        obstacles = [Obstacle("/segments/axis", problem, "remove them, or 'segments'")]
     for obstacle in obstacles:
         at = "/segments/axis" if obstacle.at == "/step/axis" else obstacle.at
         findings.report(

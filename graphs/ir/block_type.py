@@ -267,6 +267,9 @@ class Signature:
     them together with their masks changes nothing."""
     sized: tuple[str, ...] = ()
     """Further axis names that stand for sizes on which weights may depend, such as `heads`."""
+    passes_on: Mapping[str, str] = field(default_factory=dict)
+    """Output to the port whose positions it has, if the block changes only what comes before the
+    first position of a sequence: after the first step, decoding returns the value of the port."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """Constructor arguments that follow from the types of the wires, beside those that
     `BlockType.arguments` gives."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from ...graphs.ir.graph import Graph, Node, RepeatNode, Scope
+from ...graphs.ir.graph import BlockNode, Graph, Node, RepeatNode, Scope
+from ...graphs.ir.leads import common_lead, difference, leads_of, longest_lead, measured
 from ...graphs.ir.traverse import (
     begun_ports,
     fixed_outputs,
@@ -19,6 +20,7 @@ from ...graphs.ir.traverse import (
     saved_values,
     state_owner,
 )
+from ...graphs.ir.value_type import Axis, names_of, terms_of
 from .execution import begin_lines
 from .forward import (
     by_name,
@@ -37,6 +39,8 @@ from .names import argument, child
 
 KEPT = "="
 """Prefix of the keys of fixed values in a state; all other keys are names of nodes."""
+LEAD = "=lead"
+"""Key of the number of positions before the first step, and prefix of those of its axes."""
 
 
 def kept_key(value: str, batch_dim: int | None) -> str:
@@ -64,6 +68,12 @@ class Times(NamedTuple):
     """The values that depend on them."""
     begun: frozenset[str] = frozenset()
     """The outputs that `begin` returns, and `step` does not."""
+    axis: str = ""
+    """The step axis."""
+
+    def lead(self, scope: Scope) -> Axis:
+        """Return how many positions come before those that the argument `position` counts."""
+        return common_lead((scope.inputs[name] for name in self.moving_in), self.axis)
 
 
 def decoding_texts(
@@ -81,14 +91,45 @@ def decoding_texts(
     batches = [axis for axis, kind in graph.spec.axes.items() if kind == "batch"]
     losses = graph.segments is not None
     around = begin_lines(graph, times.moving_in, names) if root else ((), ())
+    before = _lead_lines(graph, names, times) if root else []
     head = graph.execution.shortlisted if root else ""
     texts = [
-        begin_text(scope, names, times, batches=batches, root=root, around=around, head=head),
+        begin_text(
+            scope,
+            names,
+            times,
+            batches=batches,
+            root=root,
+            around=([*before, *around[0]], around[1]),
+            head=head,
+        ),
         step_text(scope, names, times, batches=batches, root=root, losses=losses, head=head),
     ]
     if root and not losses:
         texts.append(read_text(scope, names, times, batches))
     return texts
+
+
+def _lead_lines(graph: Graph, names: Mapping[str, str], times: Times) -> list[str]:
+    """Return the lines of the root's `begin` that make room for the positions before the first."""
+    lead = longest_lead(graph.root, times.axis)
+    if not lead:
+        return []
+    measures = measured(graph, times.moving_in, names_of(lead))
+    lengths = {name: f"{names[input_]}{size}" for name, (input_, size) in measures.items()}
+    total = " + ".join(
+        (lengths[name] if factor == 1 else f"{factor} * {lengths[name]}") if name else str(factor)
+        for name, factor in terms_of(lead).items()
+    )
+    arguments = [f"{name}={text}" for name, text in lengths.items()]
+    return [f"        capacity = capacity.after({', '.join([total, *arguments])})"]
+
+
+def _lead_states(scope: Scope, times: Times, *, root: bool) -> list[str]:
+    """Return the entries of a state that say how many positions come before the first step."""
+    lead = [f'"{LEAD}": capacity.lead,'] if root and longest_lead(scope, times.axis) else []
+    axes = sorted(_named_in_steps(scope, times))
+    return [*lead, *(f'"{LEAD} {axis}": capacity.lengths["{axis}"],' for axis in axes)]
 
 
 def begin_text(
@@ -113,7 +154,7 @@ def begin_text(
             node with a state.
         head: node of the linear map that computes only some outputs; empty if there is none.
     """
-    moving_in, moving, begun = times
+    moving_in, moving, begun = times.moving_in, times.moving, times.begun
     fixed = [name for name in scope.inputs if name not in moving_in]
     needed = _fixed_needed(scope, moving, begun, root=root)
     before, after = around
@@ -151,6 +192,7 @@ def begin_text(
         if batch_dim is not None:
             stored = f"{stored}.repeat_interleave(capacity.beams, {batch_dim})"
         states.append(f'"{kept_key(value, batch_dim)}": {stored},')
+    states += _lead_states(scope, times, root=root)
     text = [
         f"    def begin(self, {', '.join(by_name('capacity', map(argument, fixed)))}):",
         *before,
@@ -208,7 +250,7 @@ def step_text(
 
     With `losses`, as in objectives, the root also returns losses and scores.
     """
-    moving_in, moving, begun = times
+    moving_in, moving, begun = times.moving_in, times.moving, times.begun
     moves = [name for name in scope.inputs if name in moving_in]
     lines = [
         f"    def step({', '.join(by_name('self', [*map(argument, moves), 'state', 'position']))}):"
@@ -216,7 +258,7 @@ def step_text(
     step_texts = _texts_in_step(scope, names, times, batches, root=root)
     for node in weighing_first(scope) if root else scope.nodes:
         if _moves(node, moving):
-            lines += _step_lines(scope, node, step_texts, moving, selected=node.name == head)
+            lines += _step_lines(scope, node, step_texts, times, selected=node.name == head)
     outputs = [
         port
         for port, value in scope.outputs.items()
@@ -242,7 +284,7 @@ def read_text(
         gives = any(f"{node.name}.{port}" in needed for port in node.outputs)
         if _moves(node, times.moving) and (gives or node.steps):
             needed |= set(node.wires.values())
-            lines[:0] = _step_lines(scope, node, step_texts, times.moving)
+            lines[:0] = _step_lines(scope, node, step_texts, times)
     arguments = by_name("self", [*map(argument, moves), "state", "position"])
     head = f"    def read_prompt({', '.join(arguments)}):"
     return "\n".join([head, *(lines or ["        pass"])]) + "\n"
@@ -297,23 +339,59 @@ def _step_lines(
     scope: Scope,
     node: Node,
     names: Mapping[str, str],
-    moving: frozenset[str],
+    times: Times,
     *,
     selected: bool = False,
 ) -> Iterable[str]:
     """Yield the lines that run a node for the next positions; a selected one is in the state."""
-    pad = " " * 8
+    pad, moving = " " * 8, times.moving
+    position = _position(_shift(scope, node, times))
     if not node.steps:
         module = f'state["{node.name}"]' if selected else child(node.module)
         text = call(module, names, node.wires)
+        if isinstance(node, BlockNode) and _changes_lead(scope, node, times):
+            passes = node.part.signature.passes_on
+            later = [names[node.wires[passes[port]]] for port in node.outputs]
+            values = later[0] if len(later) == 1 else f"({', '.join(later)})"
+            text = f"{values} if position else {text}"
         yield f"{pad}{targets(node, names)} = {text}"
         return
     ports, begun = moving_ports(node, moving), begun_ports(node, moving)
     wires = {port: value for port, value in node.wires.items() if port in ports}
     if not isinstance(node, RepeatNode):
-        state = f'state["{state_owner(scope, node)}"]'
-        more = (f"state={state}", "position=position")
+        more = (f'state=state["{state_owner(scope, node)}"]', f"position={position}")
         text = call(f"{child(node.module)}.step", names, wires, *more)
         yield f"{pad}{targets(node, names, begun)} = {text}"
         return
-    yield from loop_lines(node, names, wires, pad, step=True, begun=begun)
+    yield from loop_lines(node, names, wires, pad, step=position, begun=begun)
+
+
+def _shift(scope: Scope, node: Node, times: Times) -> Axis:
+    """Return how many more positions come before those of a node than before those of its scope."""
+    types = [scope.type_of(value) for value in node.wires.values() if value in times.moving]
+    return difference(common_lead(types, times.axis), times.lead(scope))
+
+
+def _position(shift: Axis) -> str:
+    """Return the first position of a step of a node; that of the first step is 0."""
+    text = "position"
+    for name, factor in terms_of(shift).items():
+        count = f'state["{LEAD} {name}"]' if name else str(abs(factor))
+        times = f"{abs(factor)} * " if name and abs(factor) != 1 else ""
+        text += f" {'-' if factor < 0 else '+'} {times}{count}"
+    return f"position and {text}" if shift else text
+
+
+def _named_in_steps(scope: Scope, times: Times) -> frozenset[str]:
+    """Return the axes whose lengths the steps of a scope need for positions."""
+    moving = [node for node in scope.nodes if node.steps and moving_ports(node, times.moving)]
+    return frozenset[str]().union(*(names_of(_shift(scope, node, times)) for node in moving))
+
+
+def _changes_lead(scope: Scope, node: BlockNode, times: Times) -> bool:
+    """Return whether a block changes what comes before the first position."""
+    if not node.part.signature.passes_on:
+        return False
+    read = [scope.type_of(value) for value in node.wires.values() if value in times.moving]
+    leads = {lead for type_ in read for lead in leads_of(type_, times.axis)}
+    return any(leads.isdisjoint(leads_of(type_, times.axis)) for type_ in node.outputs.values())

@@ -163,7 +163,7 @@ def run_lines(
             text = f"{text} if {PROJECTED} else {names[value]}"
         yield f"{indent}{targets(node, names)} = {text}"
         return
-    yield from loop_lines(node, names, node.wires, indent, step=False)
+    yield from loop_lines(node, names, node.wires, indent)
 
 
 def loop_lines(
@@ -172,7 +172,7 @@ def loop_lines(
     wires: Mapping[str, str],
     indent: str,
     *,
-    step: bool,
+    step: str = "",
     begun: Set[str] = frozenset(),
 ) -> Iterable[str]:
     """Yield the lines that run the copies of a repeat, one after the other.
@@ -182,7 +182,7 @@ def loop_lines(
         names: value to local variable.
         wires: port to value; carried ports are updated in the loop.
         indent: spaces before each line.
-        step: whether each copy calls `step` with its state.
+        step: if each copy calls `step` with its state, the position that it gets.
         begun: outputs that each copy's `begin` returns, and its `step` does not.
     """
     collect = [port for port in node.collect if port not in begun]
@@ -197,7 +197,7 @@ def loop_lines(
         yield f"{indent}for layer, layer_state in zip({copies}, {states}, strict=True):"
     else:
         yield f"{indent}for layer in {copies}:"
-    more = ("state=layer_state", "position=position") if step else ()
+    more = ("state=layer_state", f"position={step}") if step else ()
     target = (copies if node.share else "layer") + (".step" if step else "")
     yield f"{indent}    {targets(node, names, begun)} = {call(target, names, inside, *more)}"
     yield from leave_loop(node, names, collect, indent)

@@ -241,9 +241,14 @@ def _scope_class(
         _forward(writer.graph, scope, names, root=root),
     ]
     if steps:
-        times = Times(moving_in, moving, begun)
+        times = Times(moving_in, moving, begun, _step_axis(writer.graph))
         blocks += decoding_texts(writer.graph, scope, names, times, root=root)
     return writer.add_class(class_name(scope.name), "\n".join(blocks).rstrip("\n"))
+
+
+def _step_axis(graph: Graph) -> str:
+    """Return the axis along which a graph decodes, or is divided into segments."""
+    return graph.step_axis or (graph.segments.axis if graph.segments is not None else "")
 
 
 def _inner_classes(

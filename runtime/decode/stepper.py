@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ...blocks.kernels.decode_state import Capacity, State
-from ..codegen.decode import KEPT, kept_value
+from ..codegen.decode import KEPT, LEAD, kept_value
 from ..compile.decoder import decoder_of
 from .active_rows import Reading, rows_of
 
@@ -219,8 +219,9 @@ def _reorder(state: Any, rows_M: Tensor, moved_M: Tensor | None, used: int) -> N
             else:
                 tensor.index_copy_(0, moved_M, taken)
     elif isinstance(state, Mapping):
+        lead = state.get(LEAD, 0)
         for inner in state.values():
-            _reorder(inner, rows_M, moved_M, used)
+            _reorder(inner, rows_M, moved_M, used + lead)
     elif isinstance(state, list | tuple):
         for inner in state:
             _reorder(inner, rows_M, moved_M, used)
@@ -241,9 +242,10 @@ def enlarge(state: Any, length: int, used: int) -> None:
                 larger.narrow(-2, 0, used).copy_(buffer.narrow(-2, 0, used))
                 state.appended[name] = larger
     elif isinstance(state, Mapping):
+        lead = state.get(LEAD, 0)
         for name, inner in state.items():
             if not name.startswith(KEPT):
-                enlarge(inner, length, used)
+                enlarge(inner, length + lead, used + lead)
     elif isinstance(state, list | tuple):
         for inner in state:
             enlarge(inner, length, used)
@@ -269,9 +271,12 @@ def narrow(state: Any, sentences_M: Tensor, rows_M: Tensor, used: int) -> None:
         for name, tensor in state.fixed.items():
             state.fixed[name] = tensor.index_select(0, sentences_M)
     elif isinstance(state, dict):
+        lead = state.get(LEAD, 0)
         for name, inner in state.items():
+            if name.startswith(LEAD):
+                continue
             if not name.startswith(KEPT):
-                narrow(inner, sentences_M, rows_M, used)
+                narrow(inner, sentences_M, rows_M, used + lead)
             elif (batch_dim := kept_value(name)[1]) is not None:
                 state[name] = inner.index_select(batch_dim, rows_M)
     elif isinstance(state, list | tuple):

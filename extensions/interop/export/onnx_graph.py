@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from .... import example_inputs
+from ....graphs.ir.leads import longest_lead
 from ....plugin import Capacity, Graph, InputError, State, ValueType, owned_parts, sizes_for
 from ....runtime.codegen.decode import KEPT, kept_value
 
@@ -110,6 +111,12 @@ def loop_of(graph: Graph) -> Loop:
     if len(ids) != 1 or len(ids) + len(masks) != len(moving) or "logits" not in graph.outputs:
         raise InputError(
             "its steps do not map one input of ids to 'logits'",
+            location=f"{graph.source}#/step",
+            help="use weft eject, which writes plain PyTorch including the steps",
+        )
+    if lead := longest_lead(graph.root, str(graph.step_axis)):
+        raise InputError(
+            f"its first step also computes the {lead} positions that come before the others",
             location=f"{graph.source}#/step",
             help="use weft eject, which writes plain PyTorch including the steps",
         )

@@ -114,6 +114,56 @@ def test_an_impossible_slice_is_found(
     assert finding.at.startswith("/nodes/node")
 
 
+@pytest.mark.parametrize(
+    ("x", "before", "y"),
+    [
+        ("f[B S+T 4]", "f[B S 4]", "f[B T 4]"),
+        ("f[B S+T 4]", "mask[B S]", "f[B T 4]"),
+        ("f[B T+2 4]", "f[2 B 2 4]", "f[B T 4]"),
+        ("f[B S+T+1 4]", "f[B S+1 8]", "f[B T 4]"),
+    ],
+)
+def test_a_slice_begins_after_the_positions_of_another_value(
+    x: str, before: str, y: str, spec_of: Any, checked: Any, computed: Any
+) -> None:
+    """Of 6 positions, the first 2 are those of the other value."""
+    spec = spec_of("slice@1", {"x": x, "before": before})
+    shape = {"f[B S 4]": (2, 2, 4), "mask[B S]": (2, 2), "f[2 B 2 4]": (2, 2, 2, 4)}
+    other = torch.zeros(shape.get(before, (2, 2, 8)))
+    other = other.bool() if before.startswith("mask") else other
+
+    assert torch.equal(computed(spec, x=X, before=other)["y"], X[:, 2:])
+    assert str(checked(spec)[0].outputs["y"]) == y
+
+
+@pytest.mark.parametrize(
+    ("x", "before", "params", "code", "problem"),
+    [
+        ("f[B T 4]", "f[B S 4]", {}, "T03", "is T, which does not begin with the S of 'before'"),
+        ("f[B T 4]", "f[B T 4]", {}, "T03", "does not begin with the T of 'before'"),
+        ("f[B T+1 4]", "f[B 4]", {}, "T04", "'before' is f[B 4], which has no time axis"),
+        ("f[B S+T 4]", "f[B S 4]", {"start": 1}, "P02", "'before' says where the slice begins"),
+        ("f[B S+T 4]", "f[B S 4]", {"index": 1}, "P02", "'before' says where the slice begins"),
+    ],
+)
+def test_a_slice_after_what_does_not_come_first_is_found(
+    x: str,
+    before: str,
+    params: dict[str, int],
+    code: str,
+    problem: str,
+    spec_of: Any,
+    checked: Any,
+) -> None:
+    """Each mistake has its code and place, both sides, and a way out."""
+    _, findings = checked(spec_of("slice@1", {"x": x, "before": before}, **params))
+
+    assert [finding.code for finding in findings] == [code]
+    assert problem in findings[0].problem
+    assert findings[0].help
+    assert findings[0].at.startswith("/nodes/node")
+
+
 @pytest.mark.parametrize("params", [{"index": 6}, {"stop": 7}, {"start": -7}, {"start": 6}])
 def test_a_sequence_that_is_too_short_is_an_error(
     params: dict[str, int], spec_of: Any, computed: Any
