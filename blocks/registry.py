@@ -82,6 +82,8 @@ STANDARD = {
     "reduce@1": ".algebra.reduce:REDUCE",
     "softmax@1": ".algebra.softmax:SOFTMAX",
     "parameter@1": ".algebra.parameter:PARAMETER",
+    "gather@1": ".algebra.gather:GATHER",
+    "argmax@1": ".algebra.gather:ARGMAX",
     "lengths_to_mask@1": ".residual.combine:LENGTHS_TO_MASK",
     "mask_to_bias@1": ".residual.combine:MASK_TO_BIAS",
     "unfold@1": ".residual.combine:UNFOLD",

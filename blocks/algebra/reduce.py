@@ -85,7 +85,7 @@ def _signature(params: ReduceParams, _: frozenset[str]) -> Signature:
 def _typed(params: ReduceParams, types: Mapping[str, ValueType]) -> Signature:
     """Return the ports for the types of the wires."""
     refuse_other_kinds(types["x"], "reduce@1")
-    pattern = _pattern(params, types)
+    pattern = reduction_pattern(params.y, params.mask, types)
     names, result = pattern.values[0], pattern.result
     x = ValueType(types["x"].kind, tuple(map(lower, names)))
     inputs = [Port("x", x, doc="the value that is reduced")]
@@ -99,14 +99,23 @@ def _typed(params: ReduceParams, types: Mapping[str, ValueType]) -> Signature:
     )
 
 
-def _pattern(params: ReduceParams, types: Mapping[str, ValueType]) -> Pattern:
-    """Return the names of the axes of the value, of its mask if it is wired, and of the result."""
-    written = parsed_pattern(params.y)
+def reduction_pattern(text: str, of_mask: str, types: Mapping[str, ValueType]) -> Pattern:
+    """Return the names of the axes of the value, of its mask if it is wired, and of the result.
+
+    Args:
+        text: the pattern as written.
+        of_mask: the names of the axes of the mask as written; may be empty.
+        types: types of the value `x` and of the `mask`, if it is wired.
+
+    Raises:
+        MismatchError: the pattern or the mask does not fit the value.
+    """
+    written = parsed_pattern(text)
     port_type(written.values[0], types["x"], "x")
-    names, result = expanded(written.values[0], types["x"]), expanded_result(written, types["x"])
+    names, result = expanded(written.values[0], types["x"]), _expanded_result(written, types["x"])
     values = [names]
     if "mask" in types:
-        values.append(names_of_mask(params.mask, names, types["x"], types["mask"]))
+        values.append(names_of_mask(of_mask, names, types["x"], types["mask"]))
         if {*values[1]} <= {*result}:
             msg = "the mask has none of the axes that are reduced"
             help_ = "wire a mask with one of them, or choose elements with where(mask, x, 0)"
@@ -115,7 +124,7 @@ def _pattern(params: ReduceParams, types: Mapping[str, ValueType]) -> Pattern:
     return Pattern(tuple(values), result).with_lead(ordered)
 
 
-def expanded_result(pattern: Pattern, x: ValueType) -> tuple[str, ...]:
+def _expanded_result(pattern: Pattern, x: ValueType) -> tuple[str, ...]:
     """Return the names of the axes of the result, also of those that `...` stands for."""
     names = expanded(pattern.values[0], x)
     dropped = {*pattern.values[0]} - {*pattern.result}
@@ -125,7 +134,7 @@ def expanded_result(pattern: Pattern, x: ValueType) -> tuple[str, ...]:
 def _written(part: Part) -> list[str]:
     """Return the lines of `forward`."""
     params: Any = part.params
-    pattern = _pattern(params, part.inputs)
+    pattern = reduction_pattern(params.y, params.mask, part.inputs)
     names = pattern.values[0]
     places = [index - len(names) for index, name in enumerate(names) if name not in pattern.result]
     dim = str(places[0] if len(places) == 1 else tuple(places))

@@ -37,4 +37,4 @@ for _kind in ("log_softmax", "softmax1", "squared_relu", "sparsemax"):
         SOFTMAX, example={"y": "b t s", "kind": _kind}, example_inputs={"x": "f[B T S]"}
     )
 
-FREE = {"elementwise", "parameter", "reduce", "softmax"}
+FREE = {"argmax", "elementwise", "gather", "parameter", "reduce", "softmax"}
