@@ -78,8 +78,8 @@ def references(
 def files_named(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
     """Yield the specs that any document names: pointer of the record that does so, and the name."""
     for key in ("extends", "spec") if isinstance(value, dict) else ():
-        named = value.get(key)
-        for name in named if isinstance(named, list) else [named]:
+        names = value.get(key)
+        for name in names if isinstance(names, list) else [names]:
             if isinstance(name, str):
                 yield at, name
     for key, inner in entries(value):
@@ -239,8 +239,8 @@ class _Scopes:
         yield from self._whole("node", scope, node, "share", at)
         for copies, _ in entries(node.get("instead")):
             yield from self._whole("template", "", node["instead"], copies, at + "/instead")
-            place = at + pointer("instead", copies)
-            for word in self.in_values(copies, place, scope, index):
+            location = at + pointer("instead", copies)
+            for word in self.in_values(copies, location, scope, index):
                 yield dataclasses.replace(word, in_key=True)
         yield from self.in_values(node.get("repeat"), at + "/repeat", scope)
 
@@ -255,9 +255,9 @@ class _Scopes:
             kind: Kind = "template" if text in self.templates else "block"
             yield from self._whole(kind, "", use, "use", at)
         for key, _ in entries(use.get("params")) if used else ():
-            home, place = pointer("blocks", used), at + pointer("params", key)
+            home, location = pointer("blocks", used), at + pointer("params", key)
             if key in _record(self.templates[used], "params"):
-                yield self._key("param", home, place, defines=False)
+                yield self._key("param", home, location, defines=False)
         yield from self.in_values(use.get("params"), at + "/params", scope, index)
         for slot, inner in entries(use.get("fill")):
             if isinstance(inner, dict):
@@ -286,24 +286,24 @@ class _Scopes:
         self, text: Any, skip: int, at: str, scope: str = "", index: Index = NO_INDEX
     ) -> Iterator[Reference]:
         """Yield the params that an expression reads; `skip` characters precede it."""
-        own = self.own_params(scope)
+        inner = self.own_params(scope)
         for word, start in _words_of(text, skip):
             if word == index[0]:
                 yield Reference(at, "index", *index, start)
-            elif word in own:
+            elif word in inner:
                 yield Reference(at, "param", word, scope, start)
             elif word in self.params or word not in BUDGETS:
                 yield Reference(at, "param", word, "", start)
 
     def _type(self, text: Any, at: str, scope: str = "") -> Iterator[Reference]:
         """Yield the axes, params and free names in a type."""
-        kind, own = (
+        kind, inner = (
             _KIND_OF_TYPE.match(text) if isinstance(text, str) else None,
             self.own_params(scope),
         )
         for word, start in _words_of(text, kind.end() if kind else 0):
-            default_kind: Kind = "param" if word in self.params or word in own else "size"
-            home = scope if word in own else ""
+            default_kind: Kind = "param" if word in self.params or word in inner else "size"
+            home = scope if word in inner else ""
             yield Reference(at, "axis" if word in self.axes else default_kind, word, home, start)
 
     def _wire(self, text: Any, scope: str, at: str) -> Iterator[Reference]:

@@ -99,7 +99,7 @@ def _typed(params: ElementwiseParams, types: Mapping[str, ValueType]) -> Signatu
     _refuse_size(params, kind)
     matched = _matched(params, types)
     letters = _letters(matched)
-    rest = [letters[name] for name in matched.result[matched.lead :]]
+    trailing = [letters[name] for name in matched.result[matched.lead :]]
     lead: tuple[Axis, ...] = ("...",) if matched.lead else ()
     inputs = []
     for name in params.ports:
@@ -110,7 +110,7 @@ def _typed(params: ElementwiseParams, types: Mapping[str, ValueType]) -> Signatu
         )[skipped:]
         type_ = ValueType(types[name].kind, (*(lead if skipped else ()), *axes), types[name].size)
         inputs.append(Port(name, type_))
-    output = ValueType(kind, (*lead, *rest), size)
+    output = ValueType(kind, (*lead, *trailing), size)
     return Signature(
         inputs=tuple(inputs),
         outputs=(Port("y", output),),
@@ -161,11 +161,11 @@ def _result(params: ElementwiseParams, types: Mapping[str, ValueType]) -> tuple[
         if params.kind in INTEGER_KINDS:
             msg = f"'{params.y}' is not an integer, so it cannot be of kind {params.kind}"
             raise MismatchError("T02", msg, help="use + - * // % min max on integers alone")
-        kept = numbers.pop() if len(numbers) == 1 else "f"
-        real = kept not in INTEGER_KINDS and kept not in ("logits", "logp", "loss")
-        return params.kind or (kept if real else "f"), None
-    kept = numbers.pop() if len(numbers) == 1 else "ids"
-    kind = params.kind or kept
+        shared = numbers.pop() if len(numbers) == 1 else "f"
+        real = shared not in INTEGER_KINDS and shared not in ("logits", "logp", "loss")
+        return params.kind or (shared if real else "f"), None
+    shared = numbers.pop() if len(numbers) == 1 else "ids"
+    kind = params.kind or shared
     if kind not in SIZED:
         return kind, None
     if result.least < 0 or result.most > LARGEST:

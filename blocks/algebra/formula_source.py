@@ -99,8 +99,8 @@ def _number(tree: Expression, values: Mapping[str, float]) -> float | None:
     Raises:
         ExpressionError: it has no value, such as `1 / 0`.
     """
-    known = {"pi": CONSTANTS["pi"], **values}
-    return value_of(tree, known) if leaves(tree) <= known.keys() else None
+    numbers = {"pi": CONSTANTS["pi"], **values}
+    return value_of(tree, numbers) if leaves(tree) <= numbers.keys() else None
 
 
 def _binary(operator: ast.operator) -> Callable[..., ast.expr]:

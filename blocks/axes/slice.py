@@ -104,8 +104,8 @@ def _remaining(params: SliceParams, axis: Axis, before: ValueType) -> Axis:
 
 def _drops_prefix(params: SliceParams, axis: Axis) -> bool:
     """Return whether a slice drops positions that precede those of all names in an axis."""
-    whole = params.index is None and params.stop is None and params.step == 1
-    return whole and 0 <= params.start <= terms_of(axis).get("", 0) and bool(names_of(axis))
+    every = params.index is None and params.stop is None and params.step == 1
+    return every and 0 <= params.start <= terms_of(axis).get("", 0) and bool(names_of(axis))
 
 
 def _selected(params: SliceParams, axis: Axis) -> Axis:

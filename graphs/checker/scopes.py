@@ -318,9 +318,9 @@ def _infer_repeat(checker: Checker, key: str, node: RepeatNode, inputs: Reads, a
             insides[same] = infer_template(checker, name, inputs, at, where, setting)
         return insides[same]
 
-    own = [copy for copy in range(len(settings)) if copy not in taken] or [0]
-    body = inside(node.block, own[0], at + pointer("block"))
-    others = {copy: inside(node.block, copy, at + pointer("block")) for copy in own[1:]}
+    default = [copy for copy in range(len(settings)) if copy not in taken] or [0]
+    body = inside(node.block, default[0], at + pointer("block"))
+    others = {copy: inside(node.block, copy, at + pointer("block")) for copy in default[1:]}
     for written, name in node.instead.items():
         copies = [copy for copy, of in taken.items() if of == written] or [0]
         where = at + pointer("instead", written)

@@ -26,8 +26,8 @@ def typed_signature(
         if isinstance(read := reads.get(port_.name), Given) and not read.guessed
     }
     wired = {port_.name for port_ in signature.inputs if not port_.optional or port_.name in reads}
-    known = all(is_known(type_) for type_ in types.values())
-    if block.typed and known and not standin.doubtful and types.keys() == wired:
+    complete = all(is_known(type_) for type_ in types.values())
+    if block.typed and complete and not standin.doubtful and types.keys() == wired:
         try:
             return block.typed(standin.params, types)
         except MismatchError as error:

@@ -88,8 +88,8 @@ class CopyValues:
         self.values, self.index = checker.context.values, node.index
         keys = [key for key in node.instead if is_expression(key)]
         words = {word for value in (*keys, *node.params.values()) for word in words_read(value)}
-        known = {name: self.values.resolved.get(name) for name in words - {node.index}}
-        self.lists = {name: value for name, value in known.items() if isinstance(value, list)}
+        values = {name: self.values.resolved.get(name) for name in words - {node.index}}
+        self.lists = {name: value for name, value in values.items() if isinstance(value, list)}
         self.count = 1 if count is MISSING else count
         places = {name: self.values.place_of(name) for name in self.lists}
         literal = {n: value for n, value in node.params.items() if isinstance(value, list)}
@@ -142,13 +142,13 @@ class CopyValues:
         """Return the params that the repeat sets for one copy; `at` is their JSON Pointer."""
         inner, arguments = self.of(copy), dict[str, Argument]()
         for name, value in params.items():
-            place = at + pointer(name)
+            location = at + pointer(name)
             if not isinstance(value, list):
-                arguments[name] = inner.argument(value, place)
+                arguments[name] = inner.argument(value, location)
             elif name in self.wrong:
-                arguments[name] = Argument(MISSING, place)
+                arguments[name] = Argument(MISSING, location)
             else:
-                arguments[name] = inner.argument(value[copy], place + pointer(copy))
+                arguments[name] = inner.argument(value[copy], location + pointer(copy))
         self.noted(inner)
         return arguments
 

@@ -304,9 +304,9 @@ def report_misfit(
     )
 
 
-def _multiple(wanted: ValueType, given: ValueType) -> str:
+def _multiple(port_type: ValueType, type_: ValueType) -> str:
     """Return a multiple of an axis of which a port takes only multiples; empty if there is none."""
-    for want, axis in zip(wanted.axes[::-1], given.axes[::-1], strict=False):
+    for want, axis in zip(port_type.axes[::-1], type_.axes[::-1], strict=False):
         factors = terms_of(want) if is_arithmetic(want) else {}
         (times,) = factors.values() if len(factors) == 1 else (1,)
         if times > 1 and isinstance(axis, str) and axis.isidentifier():

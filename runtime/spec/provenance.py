@@ -200,8 +200,8 @@ class _Tracer:
             return
         self.entries[location] = self._entry(value, raw, at)
         typed = parts_of(at)[-2:-1] == ("inputs",) and raw != value
-        known = self.written.keys() | self.inner.keys()
-        names = words_in(str(raw)) & known if typed else self._names(raw)
+        params = self.written.keys() | self.inner.keys()
+        names = words_in(str(raw)) & params if typed else self._names(raw)
         if typed:
             self.entries[location] |= {"how": "expression", "expression": raw}
         if names:

@@ -440,8 +440,8 @@ class _Merge:
                     todo.enter(self.patches[index], name)
         pairs: set[tuple[tuple[str, int], tuple[str, int]]] = set()
         for edit, other in todo.conflicts():
-            first, second = sorted((edit, other), key=lambda item: item.patch.place)
-            pair = (first.patch.place, second.patch.place)
+            first, second = sorted((edit, other), key=lambda item: item.patch.location)
+            pair = (first.patch.location, second.patch.location)
             if pair not in pairs:
                 pairs.add(pair)
                 report_conflict(first, second, version.path, self._report)

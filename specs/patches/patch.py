@@ -59,7 +59,7 @@ class Patch:
     """The port of a removed node whose value its readers read instead."""
 
     @property
-    def place(self) -> tuple[str, int]:
+    def location(self) -> tuple[str, int]:
         """Its file, and its index there."""
         return self.source, self.index
 
@@ -515,13 +515,13 @@ class ScopeEdits:
         all_: list[Edit | Claim] = [*self.edits, *self.claims]
         for item in all_:
             if isinstance(item, Edit) or "(out)" in item.path:
-                writers.setdefault(item.path, {}).setdefault(item.patch.place, item)
+                writers.setdefault(item.path, {}).setdefault(item.patch.location, item)
         for item in all_:
             separate = isinstance(item, Edit) and not item.again
             for length in range(len(item.path) + 1):
-                for place, other in writers.get(item.path[:length], {}).items():
+                for location, other in writers.get(item.path[:length], {}).items():
                     inside = separate and length < len(item.path) and isinstance(other, Edit)
-                    if place != item.patch.place or inside:
+                    if location != item.patch.location or inside:
                         yield other, item
 
 

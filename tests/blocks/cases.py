@@ -1,7 +1,6 @@
 """Every block of the registry as the only node of a spec, with random weights and inputs.
 
-Files in `variants/` add, as `VARIANTS`, uses whose ports or behavior differ from the example and,
-as `FREE`, the names of blocks without matrix products.
+Files in `variants/` add, as `VARIANTS`, uses whose ports or behavior differ from the example.
 """
 
 from __future__ import annotations
@@ -24,12 +23,9 @@ from weft.runtime.codegen.build import build
 from weft.specs.load import loaded
 
 VARIANTS: dict[str, BlockType] = {}
-FREE: set[str] = set()
-"""Names of the blocks without matrix products."""
 for _file in sorted((Path(__file__).parent / "variants").glob("*.py")):
     _names = runpy.run_path(str(_file))
     VARIANTS |= _names.get("VARIANTS", {})
-    FREE |= _names.get("FREE", set())
 NODES = [block for block in registry() if not block.fills]
 """Blocks that can be nodes; the others fill slots, and variants of their owners test them."""
 CASES = {block.key: block for block in NODES} | VARIANTS

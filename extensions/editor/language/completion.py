@@ -310,8 +310,8 @@ def _params(doc: Document, at: Site) -> Iterator[Item]:
     index = record_at(doc, at.use).get("index") if at.node else None
     if isinstance(index, str) and at.below[:1] == ("params",):
         yield Item(index, "param", index, detail="number of the copy")
-    own = doc.written(at.scope).get("params", {}) if at.scope else {}
-    for name, value in own.items() if isinstance(own, dict) else ():
+    inner = doc.written(at.scope).get("params", {}) if at.scope else {}
+    for name, value in inner.items() if isinstance(inner, dict) else ():
         yield Item(name, "param", name, detail="required" if value is None else json.dumps(value))
     for name, value in doc.merged.get("params", {}).items():
         if not holds_spec(value):

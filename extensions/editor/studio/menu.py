@@ -128,7 +128,7 @@ class _Place:
         self.visit, self.slots = visit, slots.split("/") if slots else []
         self.record = value_at(self.value, pointers(graph)[node])
         scope = visit.parent.body if visit.parent is not None and visit.parent.body else graph.root
-        self.own = scope.params
+        self.inner_params = scope.params
         self.types = {port: str(_type_of(scope, value)) for port, value in visit.node.wires.items()}
         self.types |= types or {}
         self.old: Graph | None = None
@@ -221,7 +221,10 @@ class _Place:
         templates = {name: blocks[name] for name in templates_used(self.value, {"n": record})}
         texts = references({"nodes": {"n": record}, "blocks": templates}, self.value)
         params = {text.name for text in texts if text.kind == "param" and not text.scope}
-        values = {**self.graph.params, **{name: value for name, (value, _) in self.own.items()}}
+        values = {
+            **self.graph.params,
+            **{name: value for name, (value, _) in self.inner_params.items()},
+        }
         axes = {axis: kind for axis, kind in self.graph.spec.axes.items() if self._reads(axis)}
         value = {
             "format": FORMAT,

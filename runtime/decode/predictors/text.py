@@ -389,4 +389,4 @@ def _places(rows: Sequence[int], start: int, cancelled: Cancelled) -> list[int]:
         cancelled: returns the cancelled rows.
     """
     dropped = set(cancelled())
-    return [place for place, row in enumerate(rows) if start + row in dropped] if dropped else []
+    return [index for index, row in enumerate(rows) if start + row in dropped] if dropped else []

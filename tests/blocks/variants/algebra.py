@@ -36,5 +36,3 @@ for _kind in ("log_softmax", "softmax1", "squared_relu", "sparsemax"):
     VARIANTS[f"softmax, {_kind}"] = replace(
         SOFTMAX, example={"y": "b t s", "kind": _kind}, example_inputs={"x": "f[B T S]"}
     )
-
-FREE = {"argmax", "elementwise", "gather", "parameter", "reduce", "softmax"}

@@ -9,9 +9,6 @@ from weft.blocks.axes.shift import SHIFT
 from weft.blocks.axes.slice import SLICE, SPLIT
 from weft.graphs.ir.block_type import BlockType
 
-FREE = {"slice", "split", "shift", "concatenate", "upsample"}
-"""Blocks without matrix products."""
-
 VARIANTS: dict[str, BlockType] = {
     "slice, from the end": replace(SLICE, example={"axis": "width", "start": 1, "stop": -2}),
     "slice, the rest": replace(SLICE, example={"axis": "width", "start": 3}),

@@ -16,4 +16,3 @@ REQUIRED = {
 VARIANTS: dict[str, BlockType] = {
     "chart_cross_entropy, no mask": replace(CHART_CROSS_ENTROPY, example_inputs=REQUIRED)
 }
-FREE = {"chart_cross_entropy"}

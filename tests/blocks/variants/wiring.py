@@ -22,43 +22,6 @@ LOCAL = {
     "mask": {"use": "window@1", "params": {"distance": 2}},
 }
 
-FREE = {
-    "embedding",
-    "sinusoidal_position",
-    "learned_position",
-    "step_position",
-    "counted_position",
-    "layer_norm",
-    "rms_norm",
-    "dropout",
-    "prepend",
-    "batch_norm",
-    "lengths_to_mask",
-    "mask_to_bias",
-    "unfold",
-    "activation",
-    "pool",
-    "not_padding",
-    "prefix_mask",
-    "prefix_to_bias",
-    "empty_text",
-    "length_class",
-    "mask_tokens",
-    "drop_tokens",
-    "replace_tokens",
-    "sample_tokens",
-    "span_corruption",
-    "cross_entropy",
-    "binary_cross_entropy",
-    "mean_squared_error",
-    "kl_divergence",
-    "ctc",
-    "soft_cap",
-    "head_gates",
-    "split_heads",
-    "merge_heads",
-}
-"""Blocks without matrix products: look-ups, positions, norms, noise, losses."""
 
 VARIANTS: dict[str, BlockType] = {
     "mask_to_bias, itself": replace(MASK_TO_BIAS, example_inputs=MASKED),
