@@ -366,6 +366,8 @@ class _Scopes:
                 yield pointer("blocks", str(name))
             for _, inner in entries(record.get("fill")):
                 yield from self.templates_of(inner)
+            for _, value in entries(record.get("params")):  # a block choice for a template
+                yield from self.templates_of(value)
 
     def below(self, scopes: set[str]) -> set[str]:
         """Return scopes with those of all templates that are used inside them."""

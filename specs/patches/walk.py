@@ -123,15 +123,28 @@ def bottom_up(blocks: Mapping[str, Any]) -> list[str]:
 
 def _used_elsewhere(spec: Mapping[str, Any]) -> set[str]:
     """Return names used where selections do not enter: in slots and in block choices."""
-    choices = spec.get("params", {}).values()
-    names = [choice.get("use") for choice in choices if isinstance(choice, dict)]
-    scopes = [spec["nodes"], *(block["nodes"] for block in spec.get("blocks", {}).values())]
+    templates = spec.get("blocks", {}).values()
+    names = [
+        *_chosen(spec.get("params")),
+        *(n for t in templates for n in _chosen(t.get("params"))),
+    ]
+    scopes = [spec["nodes"], *(block["nodes"] for block in templates)]
     waiting = [node for nodes in scopes for node in nodes.values()]
     while waiting:
-        inner = waiting.pop().get("fill", {}).values()
-        names += [use.get("use") for use in inner]
+        use = waiting.pop()
+        inner = use.get("fill", {}).values()
+        names += [*_chosen(use.get("params")), *(filling.get("use") for filling in inner)]
         waiting += inner
     return {name for name in names if isinstance(name, str)}
+
+
+def _chosen(value: Any) -> Iterator[str]:
+    """Yield the blocks and templates that the values of params choose."""
+    for _, inner in value.items() if isinstance(value, dict) else enumerate(value or ()):
+        if isinstance(inner, dict):
+            yield str(inner.get("use", ""))
+        if isinstance(inner, dict | list):
+            yield from _chosen(inner)
 
 
 class Walk:

@@ -269,6 +269,27 @@ def test_a_patch_changes_one_copy_and_leaves_the_others_to_their_numbers(tmp_pat
     assert weights["stack.3.down.weight"] == (8, 4)
 
 
+def test_a_patch_of_a_node_leaves_the_same_template_elsewhere_as_it_is(tmp_path: Path) -> None:
+    """A use passes it on in a param, where selections do not enter."""
+    outer = {
+        "params": {"f": {"use": "map"}},
+        "inputs": {"x": "f[B T d]"},
+        "outputs": {"x": "f.x"},
+        "nodes": {"f": {"use": "=f", "in": {"x": "x"}}},
+    }
+    value = spec({"use": "map"}, blocks={"map": MAP, "outer": outer})
+    passed = {"use": "outer", "in": {"x": "stack.x"}, "params": {"f": {"use": "map"}}}
+    value["nodes"]["last"], value["outputs"] = passed, {"y": "last.x"}
+    (tmp_path / "maps.json").write_text(json.dumps(value), encoding="utf-8")
+    patch = {"select": "stack.up", "set": {"params.bias": False}}
+    child = {"format": 1, "extends": "maps", "name": "child", "patch": [patch]}
+
+    weights = graph(child, str(tmp_path / "child.json")).weights()
+
+    assert "stack.up.bias" not in weights
+    assert "last.f.up.bias" in weights
+
+
 def test_an_imported_spec_brings_the_params_of_its_templates(tmp_path: Path) -> None:
     """Its own params are renamed; those of its templates keep their names."""
     value = spec(repeat(index="i", params={"width": "=d*(i+1)"}))
