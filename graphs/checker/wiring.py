@@ -21,6 +21,7 @@ from ..ir.value_type import (
     fit,
     free_names,
     is_arithmetic,
+    names_of,
     terms_of,
 )
 from .records import Checker, Context, Doubts, Findings
@@ -286,6 +287,8 @@ def report_misfit(
         help_ = f"fill the slot with a block for {read.type}, or with a template around this one"
     elif not help_ and misfit.code == "T03" and (multiple := _multiple(port_.type, read.type)):
         help_ = f"give the input an axis such as {multiple}, a multiple to which its column pads"
+    elif not help_ and misfit.code == "T03" and (free := _freed(port_.type, read.type, block)):
+        help_ = f"write {free} in the types of {block}: words fit any axes"
     elif not help_ and port_.optional:
         help_ = f"remove '{port_.name}', or wire a value of the wanted type"
     elif not help_ and misfit.code == "T03" and read.type.kind == "f":
@@ -312,6 +315,20 @@ def _multiple(port_type: ValueType, type_: ValueType) -> str:
         if times > 1 and isinstance(axis, str) and axis.isidentifier():
             return f"{times}*{axis}"
     return ""
+
+
+def _freed(wanted: ValueType, given: ValueType, template: str) -> str:
+    """Return which axes of the graph a template's input should have as words.
+
+    It is empty for a block, and where a value has other axes than some of them with more positions.
+    """
+    if "@" in template or len(wanted.axes) != len(given.axes):
+        return ""
+    pairs = zip(wanted.axes, given.axes, strict=True)
+    names = {str(want): axis for want, axis in pairs if want != axis}
+    if not all(name[:1].isupper() and name in names_of(axis) for name, axis in names.items()):
+        return ""
+    return " and ".join(f"{name.lower()} for {name}" for name in names)
 
 
 def _adapter(context: Context, source_kind: str, target_kind: str) -> str:

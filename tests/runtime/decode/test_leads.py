@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import weft
 from torch import Tensor, nn
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import analyse
@@ -76,7 +77,22 @@ IN_SLOT["blocks"] = {
         },
     }
 }
-SPECS = {"sinks": SINKS, "prefix": PREFIX, "in a template": IN_TEMPLATE, "in a slot": IN_SLOT}
+ARRAY = edited(
+    IN_SLOT,
+    vectors={"use": "parameter@1", "params": {"shape": [3, "=d_model"]}},
+    sinks={
+        "use": "concatenate@1",
+        "in": {"x": "vectors.y", "z": "embed.y"},
+        "params": {"axis": "time"},
+    },
+)
+SPECS = {
+    "sinks": SINKS,
+    "prefix": PREFIX,
+    "in a template": IN_TEMPLATE,
+    "in a slot": IN_SLOT,
+    "an array": ARRAY,
+}
 
 
 def checked(spec: dict[str, Any]) -> tuple[Graph | None, list[Finding]]:
@@ -255,3 +271,28 @@ def test_a_prefix_that_no_input_measures_is_refused() -> None:
 
     assert [(f.code, f.at) for f in findings] == [("D01", "/step/axis")]
     assert "no fixed input tells how many" in findings[0].problem
+
+
+def test_a_template_for_one_axis_is_told_how_to_take_others() -> None:
+    """The template of the layers takes T positions alone, and gets 3 more."""
+    spec = edited(SINKS)
+    spec["blocks"]["layer"]["inputs"] = {"x": "f[B T d_model]", "mask": "mask[B T]"}
+
+    helps = [finding.help for finding in checked(spec)[1] if finding.code == "T03"]
+
+    assert helps == ["write t for T in the types of layer: words fit any axes"]
+
+
+def test_a_sink_in_front_of_a_shipped_model_decodes(tmp_path: Path) -> None:
+    """Xiao et al. 2024, section 3.3, as two nodes around the layers."""
+    patch = [
+        {"select": "decoder", "insert_before": {"sink": {"use": "prepend@1"}}, "port": "x"},
+        {
+            "select": "norm",
+            "insert_before": {"tokens": {"use": "slice@1", "params": {"start": 1}}},
+        },
+    ]
+    path = tmp_path / "sink.json"
+    path.write_text(json.dumps({"format": 1, "name": "sink", "extends": "gpt2", "patch": patch}))
+
+    assert weft.check(path) == []
