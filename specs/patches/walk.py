@@ -124,7 +124,7 @@ def bottom_up(blocks: Mapping[str, Any]) -> list[str]:
 def _used_elsewhere(spec: Mapping[str, Any]) -> set[str]:
     """Return names used where selections do not enter: in slots and in block choices."""
     templates = spec.get("blocks", {}).values()
-    names = [
+    names: list[Any] = [
         *_chosen(spec.get("params")),
         *(n for t in templates for n in _chosen(t.get("params"))),
     ]
