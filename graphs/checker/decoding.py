@@ -142,8 +142,12 @@ def _in_part(
             fields = type(part.params).model_fields
             fixes = {"direction": "'direction': \"forward\"", "causal": "'causal': true"}
             fixes["choose"] = "'choose': \"threshold\""
+            if "causal" in fields and fields["causal"].default == "":
+                fixes["causal"] = "'causal' with the axis of the queries"
             fix = next((text for name, text in fixes.items() if name in fields), "")
             advice = f"give {key} the param {fix}, or " if fix else ""
+            if part.signature.factors and not fix:
+                advice = "sum what is 0 for later keys, after a softmax@1 with 'causal', or "
             help_ = f"{advice}wire it to values without {axis}"
             if part.signature.passes_on:
                 help_ = f"let the value with {axis} come last, and the others not depend on it"
@@ -177,11 +181,6 @@ def _other_leads(part: Part, ports: frozenset[str], axis: str, at: str) -> Itera
         texts = ", ".join(f"{port} {part.inputs[port]}" for port in sorted(inputs))
         problem = f"{part.key} reads other numbers of positions before those of {axis}: {texts}"
         yield Obstacle(at, problem, "drop the positions that only one of them has with slice@1")
-        return
-    leads = [lead_of_axis(stands_for, axis) for stands_for in part.axes.values()]
-    if part.block.written is not None and len([lead for lead in leads if lead]) > 1:
-        problem = f"{part.key} computes pairs of positions, some of them before those of {axis}"
-        yield Obstacle(at, problem, "use attention@1, which keeps all earlier positions")
         return
     passes = part.signature.passes_on
     for output, type_ in part.outputs.items():

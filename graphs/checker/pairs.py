@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..ir.graph import BlockNode, Node, Part, Scope
+from ..ir.leads import lead_of_axis
 from ..ir.pairs import step_names
+from ..ir.value_type import Axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Pairs:
         """Return the names of axes over which a node may sum, because later keys add nothing."""
         part = node.part
         queries = step_names(part.signature.outputs[0].type, part.axes, self.axis)[:1]
-        keys = {name for name in part.signature.behavior if part.axes.get(name) == self.axis}
+        keys = {name for name in part.signature.behavior if self._along(part.axes.get(name, 1))}
         return {key for key in keys if self._factors(node, [*queries, key])}
 
     def obstacles(self, node: Node) -> Iterator[Obstacle]:
@@ -91,13 +93,17 @@ class Pairs:
         for port in part.signature.inputs:
             axes = [] if port.name not in part.inputs else [*part.inputs[port.name].axes]
             if port.name in part.stores:
-                rows = bool(axes) and axes[0] != self.axis and not isinstance(axes[0], int)
-                if not rows or not all(a == self.axis or isinstance(a, int) for a in axes[1:]):
+                rows = bool(axes) and not self._along(axes[0]) and not isinstance(axes[0], int)
+                if not rows or not all(self._along(a) or isinstance(a, int) for a in axes[1:]):
                     problem = f"{part.key} cannot store {part.inputs[port.name]} for later steps"
                     yield Obstacle(at, problem, f"give it a batch axis, {self.axis}, and numbers")
-            elif axes and self.axis not in axes:
+            elif axes and not any(map(self._along, axes)):
                 problem = f"{part.key} pairs positions of {self.axis}, and '{port.name}' has none"
                 yield Obstacle(at, problem, f"multiply '{port.name}' in a node of its own")
+
+    def _along(self, axis: Axis) -> bool:
+        """Return whether an axis is the step axis, perhaps after other positions."""
+        return lead_of_axis(axis, self.axis) is not None
 
     def _pointwise(self, part: Part, port: str) -> bool:
         """Return whether a block computes each pair of a value at a port by itself."""

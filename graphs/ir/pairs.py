@@ -11,18 +11,24 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from .block_type import Signature
+from .leads import lead_of_axis
 from .value_type import ValueType
 
 
 def step_names(type_: ValueType, axes: Mapping[str, Any], step_axis: str | None) -> list[str]:
     """Return the names of a port's axes that stand for the step axis, in order.
 
+    Positions before the first step, as in `T+1`, belong to it.
+
     Args:
         type_: the type of a port of a block.
         axes: what the names stand for.
         step_axis: the step axis.
     """
-    return [name for name, axis in _axes(type_, axes) if axis == step_axis]
+    if step_axis is None:
+        return []
+    named = _axes(type_, axes)
+    return [name for name, axis in named if lead_of_axis(axis, step_axis) is not None]
 
 
 def _axes(type_: ValueType, axes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -53,4 +59,6 @@ def stored_ports(
         for port in signature.inputs
         if port.name in wired
     }
+    if queries not in [keys[:1] for keys in names.values()]:
+        return ()
     return tuple(port for port, keys in names.items() if len(keys) == 1 and keys != queries)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...graphs.ir.graph import Part
+from ...graphs.ir.leads import lead_of_axis
 from ...graphs.ir.value_type import ValueType
 from .forward import by_name
 
@@ -42,16 +43,22 @@ def _steps(part: Part, step_axis: str) -> Iterator[str]:
     arguments = by_name("self", (*part.inputs, "state", "position"))
     yield f"    def step({', '.join(arguments)}):"
     for name in part.stores:
-        dim = part.inputs[name].axes.index(step_axis)
+        dim = _dim(part.inputs[name], step_axis)
         yield f'        {name} = so_far(state, "{name}", {name}, position, {dim})'
     yield f"        return self.forward({', '.join(f'{name}={name}' for name in part.inputs)})"
 
 
 def _buffer(type_: ValueType, step_axis: str) -> str:
     """Return the expression for an empty buffer [R, ..., length, width] of a value."""
-    before = type_.axes.index(step_axis)
+    before = _dim(type_, step_axis)
     widths = [*type_.axes[1:before], *type_.axes[before + 1 :]]
     width = widths.pop() if before < len(type_.axes) - 1 else 1
     shape = ", ".join(map(str, ("capacity.rows", *widths, "capacity.allocated", width)))
     zeros = f"capacity.zeros(({shape}))"
     return f"{zeros}.bool()" if type_.kind == "mask" else zeros
+
+
+def _dim(type_: ValueType, step_axis: str) -> int:
+    """Return the dimension of the positions of a value."""
+    leads = [lead_of_axis(axis, step_axis) for axis in type_.axes]
+    return next(dim for dim, lead in enumerate(leads) if lead is not None)

@@ -54,6 +54,13 @@ def written_out() -> dict[str, Any]:
     return copy.deepcopy(spec)
 
 
+def changed(**nodes: Any) -> dict[str, Any]:
+    """Return the spec with other nodes."""
+    spec = written_out()
+    spec["nodes"] |= nodes
+    return spec
+
+
 def drawn(rows: int, length: int) -> dict[str, Tensor]:
     """Return random inputs, of which some positions are padding."""
     generator = torch.Generator().manual_seed(0)
@@ -90,10 +97,33 @@ def test_attention_written_out_is_that_of_torch() -> None:
     torch.testing.assert_close(y, expected.transpose(1, 2) / 2)
 
 
+VARIANTS: dict[str, dict[str, Any]] = {
+    "softmax": {},
+    "biases of keys": {
+        "size": node("reduce@1", {"y": "b t d -> b t", "by": "max"}, x="x"),
+        "bent": node(
+            "elementwise@1",
+            {"y": "x + z", "axes": {"x": "b h t s", "z": "b s"}},
+            x="scores.y",
+            z="size.y",
+        ),
+    },
+    "products of pairs": {
+        "halved": node("einsum@1", {"y": "b h t s, b h t s -> b h t s"}, x="dropped.y", z="bent.y")
+    },
+} | {
+    kind: {"attention": node("softmax@1", {**ATTENTION, "kind": kind}, x="bent.y", mask="mask")}
+    for kind in ("softmax1", "squared_relu", "sparsemax")
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("together", [1, 3])
-def test_steps_of_attention_written_out_give_the_parallel_result(together: int) -> None:
+def test_steps_of_attention_written_out_give_the_parallel_result(
+    variant: str, together: int
+) -> None:
     """Also several positions at once, and after the rows were reordered."""
-    model: Any = model_of(graph_of(written_out()))
+    model: Any = model_of(graph_of(changed(**VARIANTS[variant])))
     inputs = drawn(6, 6)
     heads, parents, turn = inputs.pop("heads"), torch.tensor([2, 0, 0, 3, 5, 4]), 3
     rebuilt = {n: torch.cat([v[parents, :turn], v[:, turn:]], 1) for n, v in inputs.items()}
@@ -108,6 +138,28 @@ def test_steps_of_attention_written_out_give_the_parallel_result(together: int) 
         y = model.step(**some, state=state, position=position)["y"]
 
         torch.testing.assert_close(y, (before if position < turn else after)[:, span])
+
+
+def test_steps_behind_vectors_in_front_give_the_parallel_result() -> None:
+    """The first step computes them too, and all later ones attend to them."""
+    spec = written_out()
+    spec["nodes"]["front"] = node("prepend@1", {"count": 2}, x="x", mask="mask")
+    spec["nodes"]["cut"] = node("slice@1", {"start": 2}, x="read.y")
+    for name in ("keys", "query"):
+        spec["nodes"][name]["in"]["x"] = "front.y"
+    spec["nodes"]["attention"]["in"]["mask"] = "front.mask"
+    spec["outputs"] = {"y": "cut.y"}
+    model: Any = model_of(graph_of(spec))
+    inputs = drawn(2, 6)
+    expected = model(**inputs)["y"]
+    heads = inputs.pop("heads")
+
+    state = model.begin(Capacity(2, 1, 6, torch.float64, torch.device("cpu")), heads=heads)
+    for position in range(6):
+        some = {name: value[:, position : position + 1] for name, value in inputs.items()}
+        y = model.step(**some, state=state, position=position)["y"]
+
+        torch.testing.assert_close(y, expected[:, position : position + 1])
 
 
 def test_the_state_is_the_keys_the_values_and_the_mask() -> None:
@@ -146,13 +198,6 @@ def test_a_product_with_weights_keeps_them_causal() -> None:
     spec["nodes"]["read"]["in"]["x"] = "mixed.y"
 
     assert findings_of(spec) == []
-
-
-def changed(**nodes: Any) -> dict[str, Any]:
-    """Return the spec with other nodes."""
-    spec = written_out()
-    spec["nodes"] |= nodes
-    return spec
 
 
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -269,3 +314,27 @@ def test_values_without_rows_are_not_stored() -> None:
     findings = findings_of(spec)
 
     assert any(f.code == "D01" and "cannot store f[T 8]" in f.problem for f in findings)
+
+
+def test_what_is_stored_is_not_carried_between_segments() -> None:
+    """Its oldest positions cannot be dropped."""
+    spec = written_out()
+    del spec["step"], spec["inputs"]["heads"], spec["inputs"]["mask"]
+    spec["inputs"]["target"] = "f[B T 8]"
+    spec["nodes"] = {
+        "scores": node("einsum@1", {"y": "b t k, b s k -> b t s"}, x="x", z="x"),
+        "attention": node("softmax@1", {"y": "b t s", "causal": "t"}, x="scores.y"),
+        "read": node("einsum@1", {"y": "b t s, b s k -> b t k"}, x="attention.y", z="x"),
+        "error": {"use": "mean_squared_error@1", "in": {"x": "read.y", "target": "target"}},
+    }
+    spec |= {
+        "outputs": {"loss": "error.loss"},
+        "losses": {"loss": 1.0},
+        "segments": {"axis": "T", "memory": 4},
+    }
+
+    findings = findings_of(spec)
+
+    problems = {f.at: f.problem for f in findings if f.code == "O06"}
+    assert "the values that it stores cannot be carried" in problems["/nodes/scores"]
+    assert "the values that it stores cannot be carried" in problems["/nodes/read"]
