@@ -199,6 +199,9 @@ def _argmax_typed(params: ArgmaxParams, types: Mapping[str, ValueType]) -> Signa
     x = ValueType(types["x"].kind, tuple(map(lower, names)))
     mask = [mask_port(of_mask) for of_mask in pattern.values[1:]] or [MASK]
     axes = tuple(map(lower, pattern.result))
+    if params.kind == "label" and not isinstance(size, int):
+        msg = f"the result counts positions of {size}, so 'kind' has no effect"
+        raise MismatchError("P08", msg, help="remove 'kind', or reduce an axis with a number")
     output = ValueType(params.kind, axes, size) if isinstance(size, int) else ValueType("pos", axes)
     return Signature(
         inputs=(Port("x", x, doc="numbers"), *mask),

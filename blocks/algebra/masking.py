@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from ...graphs.ir.block_type import MismatchError, Port, port
 from ...graphs.ir.value_type import Axis, ValueType
@@ -74,6 +75,17 @@ def _matching(axis: Axis, names: Names, x: ValueType, example: str) -> str:
         help_ = example if equal else f"wire a mask with axes of {x}"
         raise MismatchError("T03", msg, port="mask", help=help_)
     return equal[0]
+
+
+def refuse_idle_names(text: str, types: Mapping[str, ValueType]) -> None:
+    """Refuse names of the axes of a mask that is not wired.
+
+    Raises:
+        MismatchError: there are such names.
+    """
+    if text and "mask" not in types:
+        msg = f"the param 'mask' names the axes '{text}', and no mask is wired"
+        raise MismatchError("P08", msg, help="wire the port 'mask', or remove the param")
 
 
 def refuse_other_kinds(x: ValueType, use: str) -> None:

@@ -100,6 +100,9 @@ def parsed_pattern(text: str) -> Pattern:
             help_ = did_you_mean(name, available)
             msg = f"'{text}': the result has the axis '{name}', which no value has"
             raise ValueError(f"{msg}; {help_}" if help_ else msg)
+    if len(available) > MOST_NAMES:
+        msg = f"the pattern names {len(available)} axes; at most {MOST_NAMES} are allowed"
+        raise ValueError(msg)
     if LEAD in available and LEAD not in result:
         msg = f"'{text}': the result lacks the '...' of the values"
         raise ValueError(msg)

@@ -17,6 +17,7 @@ from .masking import (
     expanded,
     mask_port,
     names_of_mask,
+    refuse_idle_names,
     refuse_other_kinds,
     refuse_unknown_names,
 )
@@ -111,6 +112,7 @@ def reduction_pattern(text: str, of_mask: str, types: Mapping[str, ValueType]) -
         MismatchError: the pattern or the mask does not fit the value.
     """
     written = parsed_pattern(text)
+    refuse_idle_names(of_mask, types)
     port_type(written.values[0], types["x"], "x")
     names, result = expanded(written.values[0], types["x"]), _expanded_result(written, types["x"])
     values = [names]

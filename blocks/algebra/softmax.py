@@ -18,6 +18,7 @@ from .masking import (
     expanded,
     mask_port,
     names_of_mask,
+    refuse_idle_names,
     refuse_other_kinds,
     refuse_unknown_names,
 )
@@ -100,6 +101,7 @@ def _typed(params: SoftmaxParams, types: Mapping[str, ValueType]) -> Signature:
 def _pattern(params: SoftmaxParams, types: Mapping[str, ValueType]) -> Pattern:
     """Return the names of the axes of the value, of its mask if it is wired, and of the result."""
     written = axis_names(params.y)
+    refuse_idle_names(params.mask, types)
     port_type(written, types["x"], "x")
     names = expanded(written, types["x"])
     if params.causal:

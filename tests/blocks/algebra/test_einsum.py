@@ -161,6 +161,12 @@ def test_spaces_do_not_change_a_product() -> None:
         ("b t k, b s k -> b t s", {"x": "f[B T 8]", "z": "ids:9[B S 8]"}, "T02", "kind"),
         ("b t k, b s k -> b t s", {"x": "f[B T 8]"}, "W01", "port 'z'"),
         ("b t -> t b", {"x": "f[B T]", "z": "f[B T]"}, "N03", "no port 'z'"),
+        (
+            f"{' '.join(f'a{n}' for n in range(15))}, {' '.join(f'b{n}' for n in range(15))} -> a1",
+            {"x": "f[B T]"},
+            "P01",
+            "names 30 axes",
+        ),
         (" ".join(f"a{n}" for n in range(99)) + " -> a1", {"x": "f[B T]"}, "P01", "at most 20"),
     ],
 )

@@ -180,6 +180,8 @@ def test_an_index_is_below_the_size_of_its_axis(
         ("b t v -> t b", {"x": "f[B T 7]"}, {}, "P01", "do that with einsum@1"),
         ("b t v -> b t", {"x": "f[B T 7]"}, {"kind": "f"}, "P01", "kind"),
         ("b t v -> b t", {"x": "f[B T 7]"}, {"mask": "q"}, "P01", "does not have"),
+        ("b t v -> b t", {"x": "f[B T 7]"}, {"mask": "b v"}, "P08", "no mask is wired"),
+        ("b t -> b", {"x": "f[B T]"}, {"kind": "label"}, "P08", "no effect"),
         ("b t v -> b t", {"x": "ids:9[B T 7]"}, {}, "T02", "needs numbers"),
         ("b t v -> b t", {"x": "f[B T 7]", "mask": "mask[B T]"}, {}, "T04", "none of the axes"),
     ],

@@ -149,6 +149,7 @@ X, MASKED = {"x": "f[B T 8]"}, {"x": "f[B T 8]", "mask": "mask[B T]"}
         ("b t d -> b d", MASKED, {"mask": "t"}, "T04", "names 1 axes of 'mask'"),
         ("b t d -> b d", {"x": "f[B T 8]", "mask": "mask[T B]"}, {}, "T03", "another order"),
         ("b t d -> b d", {"mask": "mask[B T]"}, {}, "W01", "port 'x'"),
+        ("b t d -> b d", X, {"mask": "b t"}, "P08", "no mask is wired"),
     ],
 )
 def test_a_wrong_reduction_is_found_at_its_node(

@@ -195,6 +195,7 @@ PAIRS = {"x": "f[B T S]"}
         (PAIRS | {"mask": "mask[B S]"}, {"y": "b t s", "mask": "b r"}, "P01", "does not have"),
         (PAIRS | {"mask": "mask[B S]"}, {"y": "b t s", "mask": "b t"}, "T03", "t"),
         ({"mask": "mask[B S]"}, {"y": "b t s"}, "W01", "port 'x'"),
+        (PAIRS, {"y": "b t s", "mask": "b s"}, "P08", "no mask is wired"),
     ],
 )
 def test_wrong_weights_are_found_at_their_node(

@@ -284,7 +284,6 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("elementwise", "axes"): [{"g": "b t", "x": "b t d", "z": "b t d"}],
     ("einsum", "y"): ["b t k, b s k -> b s t", "b t k, b s k -> t b s"],
     ("argmax", "y"): ["b t v -> b v", "b t v -> t v"],
-    ("argmax", "mask"): ["b v"],
     ("gather", "y"): ["b t w, b t -> b t", "... v, ... -> ..."],
     ("parameter", "shape"): [[2, 5], [4]],
     ("reduce", "y"): ["b t d -> d", "b t d -> t d"],
@@ -313,7 +312,7 @@ SIZED = ("patch_embedding", "downsample_convolution")
 """Blocks with params that set the size of their inputs."""
 MULTIPLES = {("pool", "every")}
 """Params that divide the length of a sequence."""
-GIVEN_BY_SIZES = {("merge_heads", "d_out"), ("softmax", "causal")}
+GIVEN_BY_SIZES = {("merge_heads", "d_out"), ("softmax", "causal"), ("argmax", "mask")}
 """Params of which only one value fits the sizes of the inputs."""
 
 
