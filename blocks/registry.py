@@ -38,7 +38,6 @@ STANDARD = {
     "document@1": ".attention.masks:DOCUMENT",
     "all@1": ".attention.masks:ALL",
     "any@1": ".attention.masks:ANY",
-    "soft_cap@1": ".attention.scores:SOFT_CAP",
     "head_gates@1": ".attention.scores:HEAD_GATES",
     "talking_heads@1": ".attention.scores:TALKING_HEADS",
     "split_heads@1": ".attention.heads:SPLIT_HEADS",

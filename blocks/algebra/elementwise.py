@@ -223,6 +223,7 @@ ELEMENTWISE = BlockType(
     typed=_typed,
     arguments=_arguments,
     written=_written,
+    elementwise=True,
     example={"y": "sigmoid(g) * x + (1 - sigmoid(g)) * z"},
     example_inputs={"g": "f[B T]", "x": "f[B T 8]", "z": "f[B T 8]"},
 )

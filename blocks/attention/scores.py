@@ -6,14 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...graphs.ir.block_type import BlockType, NoParams, Prunable, Signature, port
-from ..params import Base, Number, Params
-
-
-class SoftCapParams(Params):
-    """Params of `soft_cap`."""
-
-    cap: Base
-    """Bound of the absolute value."""
+from ..params import Number, Params
 
 
 class HeadGatesParams(Params):
@@ -21,32 +14,6 @@ class HeadGatesParams(Params):
 
     start: Number = 1.0
     """Initial value of the scalars."""
-
-
-def _cap_signature(_: SoftCapParams, __: frozenset[str]) -> Signature:
-    return Signature(
-        inputs=(port("x", "f[...]", "any values, such as scores or logits"),),
-        outputs=(port("y", "f[...]", "values between -cap and cap"),),
-    )
-
-
-def _cap_arguments(params: SoftCapParams, _: Mapping[str, Any]) -> dict[str, Any]:
-    return params.model_dump()
-
-
-SOFT_CAP = BlockType(
-    name="soft_cap",
-    title="soft cap",
-    mixes="",
-    doc="Bound values smoothly; y = cap * tanh(x / cap).",
-    source="Gemma Team 2024, section 2; Bello et al. 2016, section 5.1",
-    params=SoftCapParams,
-    signature=_cap_signature,
-    arguments=_cap_arguments,
-    module=".attention.scores_module:SoftCap",
-    example={"cap": 50.0},
-    example_inputs={"x": "f[B T 8]"},
-)
 
 
 def _gates_signature(_: HeadGatesParams, __: frozenset[str]) -> Signature:

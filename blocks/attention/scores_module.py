@@ -10,24 +10,6 @@ import torch
 from torch import Tensor, nn
 
 
-class SoftCap(nn.Module):
-    """Bound values smoothly: cap * tanh(x / cap).
-
-    Source: Gemma Team 2024, section 2; Bello et al. 2016, section 5.1.
-    """
-
-    elementwise = True
-
-    def __init__(self, cap: float) -> None:
-        """Set the bound."""
-        super().__init__()
-        self.cap = cap
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the bounded values, in the shape of x."""
-        return torch.tanh(x / self.cap) * self.cap
-
-
 class HeadGates(nn.Module):
     """Multiply each head by a learned scalar.
 

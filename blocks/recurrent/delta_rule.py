@@ -69,8 +69,8 @@ def _between(chunks: int, d_k: int, d_v: int) -> int:
     groups = -(-chunks // GROUP)
     if groups == 1:
         return (chunks - 1) * d_k * d_k * d_v
-    each = (GROUP - 1) * d_k * d_k * (d_k + d_v) + GROUP * d_k * d_k * d_v
-    return groups * each + _between(groups, d_k, d_v)
+    of_group = (GROUP - 1) * d_k * d_k * (d_k + d_v) + GROUP * d_k * d_k * d_v
+    return groups * of_group + _between(groups, d_k, d_v)
 
 
 def _state(

@@ -317,14 +317,14 @@ def _multiple(port_type: ValueType, type_: ValueType) -> str:
     return ""
 
 
-def _freed(wanted: ValueType, given: ValueType, template: str) -> str:
+def _freed(port_type: ValueType, type_: ValueType, template: str) -> str:
     """Return which axes of the graph a template's input should have as words.
 
     It is empty for a block, and where a value has other axes than some of them with more positions.
     """
-    if "@" in template or len(wanted.axes) != len(given.axes):
+    if "@" in template or len(port_type.axes) != len(type_.axes):
         return ""
-    pairs = zip(wanted.axes, given.axes, strict=True)
+    pairs = zip(port_type.axes, type_.axes, strict=True)
     names = {str(want): axis for want, axis in pairs if want != axis}
     if not all(name[:1].isupper() and name in names_of(axis) for name, axis in names.items()):
         return ""

@@ -284,7 +284,7 @@ def _detail(part: Part) -> str:
         else:
             in_title = name not in _PHRASES and _title(part).endswith(
                 f" {name}"
-            )  # a soft cap of 50, not `cap 50`
+            )  # no `cap 50` after a title that ends in it
             phrase = "{}" if in_title else _PHRASES.get(name, name + " {}")
             if value == 1 and name in _PHRASES:
                 phrase = phrase.removesuffix("s")  # 1 head

@@ -407,6 +407,9 @@ class BlockType:
     typed: Callable[[Any, Mapping[str, ValueType]], Signature] | None = None
     """Ports from the params and the types of the wired values, for a block whose ports depend on
     them; raises `MismatchError`.  `signature` then gives the names of the ports alone."""
+    elementwise: bool = False
+    """Whether each element of its output depends on one element of each port, so that attention may
+    call it with single scores; the module then has the attribute `elementwise`."""
     fills: str = ""
     """Kind of part, such as `mask`: it fits slots whose `takes` is the same, and is not a node.
     Its module follows the protocol of these slots (docs/write-an-extension.md)."""

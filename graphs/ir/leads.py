@@ -14,16 +14,16 @@ from .traverse import scopes
 from .value_type import UNKNOWN, Axis, ValueType, axis_of, names_of, terms_of
 
 
-def lead_of_axis(given: Axis, step: str) -> Axis | None:
+def lead_of_axis(axis: Axis, step: str) -> Axis | None:
     """Return the lead of an axis; None if it is not the step axis after some positions.
 
     >>> lead_of_axis("S+T+1", "T")
     'S+1'
     >>> lead_of_axis("T-1", "T")
     """
-    if step not in names_of(given):
+    if step not in names_of(axis):
         return None
-    terms = terms_of(given)
+    terms = terms_of(axis)
     if terms.pop(step) != 1 or any(factor < 0 for factor in terms.values()):
         return None
     return axis_of(terms)

@@ -26,6 +26,7 @@ def written_body(part: Part, step_axis: str | None) -> str:
     outputs = ", ".join(map(str, part.outputs.values()))
     result = "Tensor" if len(part.outputs) == 1 else "tuple[Tensor, ...]"
     lines = [f'    """{part.block.name}: {types} -> {outputs}."""', ""]
+    lines += ["    elementwise = True", ""] if part.block.elementwise else []
     lines += [f"    def forward({ports}) -> {result}:"]
     lines += [f"        {line}" for line in part.block.written(part)]
     if part.stores and step_axis is not None:

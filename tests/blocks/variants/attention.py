@@ -53,7 +53,7 @@ ROTARY = position("rotary", base=100.0)
 FEW = {"buckets": 4, "max_distance": 3}
 GATES = {"output": {"use": "head_gates@1"}}
 TALKING = {"score": {"use": "talking_heads@1"}, "after_softmax": {"use": "talking_heads@1"}}
-CAP = {"score": {"use": "soft_cap@1", "params": {"cap": 2.0}}}
+CAP = {"score": {"use": "elementwise@1", "params": {"y": "2 * tanh(x / 2)"}}}
 NORMS = {slot: {"use": "rms_norm@1"} for slot in ("after_query", "after_key", "output")}
 EITHER = {
     "first": {"use": "window@1", "params": {"distance": 2}},

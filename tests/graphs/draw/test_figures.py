@@ -149,12 +149,12 @@ def titles(part: Part) -> list[tuple[str, str]]:
 
 
 def test_the_inside_of_attention_shows_what_its_params_and_slots_are() -> None:
-    """Order of computation: rotary before the product, the soft cap after the scale."""
+    """Order of computation: rotary before the product, the bound after the scale."""
     params = {"heads": 6, "kv_heads": 2, "d_k": 4, "causal": True, "bias": False, "dropout": 0.1}
     fill = {
         "after_query": {"use": "rms_norm@1"},
         "position": {"use": "rotary@1"},
-        "score": {"use": "soft_cap@1", "params": {"cap": 50.0}},
+        "score": {"use": "elementwise@1", "params": {"y": "50 * tanh(x / 50)"}},
         "mask": {"use": "window@1", "params": {"distance": 3}},
         "output": {"use": "head_gates@1"},
     }
@@ -169,7 +169,7 @@ def test_the_inside_of_attention_shows_what_its_params_and_slots_are() -> None:
         ("rotary", "slot position"),
         ("matmul", "Q Kᵀ"),
         ("scale", "by 1/√4"),
-        ("soft cap", "50, slot score"),
+        ("50 * tanh(x / 50)", "slot score"),
         ("mask", "causal, window distance 3"),
         ("softmax", ""),
         ("dropout", "0.1"),
