@@ -149,12 +149,12 @@ def _written(part: Part) -> list[str]:
     *before, weights = _WEIGHTS[params.kind]("x", over)
     if not masks:
         return [*before, f"return {weights}"]
-    if masks != ["later"]:
-        lines.append(f"excluded = {' | '.join(masks)}")
-    excluded = "later" if masks == ["later"] else "excluded"
-    lines.append(f"x = x.masked_fill({excluded}, torch.finfo(x.dtype).min)")
+    if masks == ["later"]:  # each query sees at least itself
+        return [*lines, "x = x.masked_fill(later, -torch.inf)", *before, f"return {weights}"]
+    lines.append(f"excluded = {' | '.join(masks)}")
+    lines.append("x = x.masked_fill(excluded, torch.finfo(x.dtype).min)")
     nothing = "-torch.inf" if params.kind == "log_softmax" else "0.0"
-    return [*lines, *before, f"return {weights}.masked_fill({excluded}, {nothing})"]
+    return [*lines, *before, f"return {weights}.masked_fill(excluded, {nothing})"]
 
 
 def _later(query: int, over: int, index: str) -> list[str]:

@@ -150,6 +150,21 @@ def test_gradients_are_finite_where_the_mask_excludes_all(kind: str) -> None:
     assert x.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_causal_gradients_are_finite_and_not_of_later_positions(kind: str) -> None:
+    """Scores of later keys have no influence."""
+    x = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    seen = torch.ones(4, 4, dtype=torch.bool).tril()
+
+    y = computed(spec_of("softmax@1", {"x": "f[B T T]"}, y="b t s", causal="t", kind=kind), x=x)
+    y.masked_select(seen).square().sum().backward()
+
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    assert torch.equal(x.grad.masked_select(~seen), torch.zeros(12))
+    assert x.grad.any()
+
+
 @pytest.mark.parametrize(
     ("inputs", "params", "result"),
     [
