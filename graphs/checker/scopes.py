@@ -28,6 +28,7 @@ from .nesting import (
     model_named,
     read_count,
 )
+from .node_order import order_nodes, report_unknown, report_unused
 from .records import MISSING, Checker, Context, Doubts, Findings, Memo
 from .template_params import (
     CopyValues,
@@ -46,11 +47,8 @@ from .wiring import (
     Reads,
     as_meant,
     fit_ports,
-    order_nodes,
     report_no_output,
-    report_unknown,
     report_unknown_ports,
-    report_unused,
     report_unwired,
 )
 

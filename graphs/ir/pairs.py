@@ -27,8 +27,8 @@ def step_names(type_: ValueType, axes: Mapping[str, Any], step_axis: str | None)
     """
     if step_axis is None:
         return []
-    named = _axes(type_, axes)
-    return [name for name, axis in named if lead_of_axis(axis, step_axis) is not None]
+    pairs = _axes(type_, axes)
+    return [name for name, axis in pairs if lead_of_axis(axis, step_axis) is not None]
 
 
 def _axes(type_: ValueType, axes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
