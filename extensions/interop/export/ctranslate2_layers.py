@@ -282,6 +282,11 @@ _FEED_FORWARD = ("feed_forward", "gated_feed_forward")
 """Roles of the blocks that end a layer."""
 
 
+def role_of(part: Part) -> str:
+    """Return the part that a block plays in a standard layer; `scale` for a constant factor."""
+    return "scale" if "factor" in part.arguments else part.block.role
+
+
 @dataclass(frozen=True, slots=True)
 class Obstacle:
     """A node for which another engine has no counterpart."""
@@ -311,7 +316,7 @@ class Place:
     @property
     def role(self) -> str:
         """The part that the block plays in a standard Transformer layer."""
-        return "scale" if "factor" in self.part.arguments else self.part.block.role
+        return role_of(self.part)
 
     @property
     def inner(self) -> Part:
@@ -486,7 +491,7 @@ def _unknown(visit: Visit) -> Iterator[Obstacle]:
         select, at = visit.folded + below, visit.node.at
         if isinstance(inner, TemplatePart):
             yield Obstacle(select, at, "a template in a slot has no counterpart")
-        elif not inner.block.role:
+        elif not role_of(inner):
             swap = inner.block.stands_in.format_map(inner.arguments)
             yield Obstacle(select, at, f"{inner.key} has no counterpart", inner.key, swap)
 
