@@ -407,7 +407,7 @@ def _check_answered(file: File, path: Path) -> Counter[str]:
             assert number.isdigit(), row.location
             counts["rows"] += 1
             try:
-                assert json.dumps(row.value()) == json.dumps(json.loads(row.line))
+                assert json.dumps(row.read()) == json.dumps(json.loads(row.text))
             except InputError:
                 counts["rows refused"] += 1
     except InputError:  # the file cannot be read further

@@ -308,7 +308,7 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
     ("rotary", "scaling"): {"factor": 2.0, "original_length": 64},
 }
 """Other params beside a param that excludes those of the example."""
-SIZED = ("patch_embedding", "downsample_convolution")
+SIZED = ("patch_embedding", "downsample_convolution", "delta_rule")
 """Blocks with params that set the size of their inputs."""
 MULTIPLES = {("pool", "every")}
 """Params that divide the length of a sequence."""

@@ -18,7 +18,7 @@ COUNT = 24
 """Number of experts."""
 
 
-class Shift(nn.Module):
+class TokenShift(nn.Module):
     """y_t = mu x_t + (1 - mu) x_{t-1}: token shift, without a fault."""
 
     def __init__(self, d_model: int) -> None:
@@ -46,7 +46,7 @@ class Shift(nn.Module):
         return self.mu * x + (1 - self.mu) * previous
 
 
-class Unsaved(Shift):
+class Unsaved(TokenShift):
     """The constructor draws a constant, which is no parameter, so a checkpoint lacks it."""
 
     def __init__(self, d_model: int) -> None:
@@ -63,7 +63,7 @@ class Unsaved(Shift):
         return super().step(x, state=state, position=position) + self.constant
 
 
-class Forgetful(Shift):
+class Forgetful(TokenShift):
     """The state is never updated."""
 
     def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
@@ -72,7 +72,7 @@ class Forgetful(Shift):
         return self.mu * x + (1 - self.mu) * previous
 
 
-class Misplaced(Shift):
+class Misplaced(TokenShift):
     """The state is declared as constant, so it is not reordered."""
 
     def begin(self, capacity: Capacity) -> State:
@@ -84,7 +84,7 @@ class Misplaced(Shift):
         return super().step(x, state=State(carried=state.fixed), position=position)
 
 
-class Single(Shift):
+class Single(TokenShift):
     """A step over several positions ignores all but the last one."""
 
     def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
@@ -93,7 +93,7 @@ class Single(Shift):
         return one.expand(-1, x.size(1), -1)
 
 
-class Raising(Shift):
+class Raising(TokenShift):
     """The step raises an exception."""
 
     def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
@@ -102,7 +102,7 @@ class Raising(Shift):
         raise ValueError(msg)
 
 
-class Leaking(Shift):
+class Leaking(TokenShift):
     """Each position is divided by the norm of the complete row."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ class Gated(Leaking):
         return x + self.mu * x.mean(1, keepdim=True)
 
 
-class Noisy(Shift):
+class Noisy(TokenShift):
     """The result is random in evaluation mode."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ class Noisy(Shift):
         return super().forward(x) + 0.1 * torch.rand_like(x)
 
 
-class Detached(Shift):
+class Detached(TokenShift):
     """The weight is used without its gradient."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ class Detached(Shift):
         return mu * x + (1 - mu) * nn.functional.pad(x, (0, 0, 1, -1))
 
 
-class Rounded(Shift):
+class Rounded(TokenShift):
     """The weight is rounded, which has a gradient of zero."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ class Rounded(Shift):
         return mu * x + (1 - mu) * nn.functional.pad(x, (0, 0, 1, -1))
 
 
-class Unused(Shift):
+class Unused(TokenShift):
     """One weight is never used."""
 
     def __init__(self, d_model: int) -> None:
@@ -157,7 +157,7 @@ class Unused(Shift):
         self.spare = nn.Parameter(torch.zeros(d_model))
 
 
-class Infinite(Shift):
+class Infinite(TokenShift):
     """The gradient at zero is infinite, where the first position has no predecessor."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ class Infinite(Shift):
         return self.mu * x + (self.mu * before).abs().sqrt()
 
 
-class InfiniteAtFirst(Shift):
+class InfiniteAtFirst(TokenShift):
     """Only at the initial weights, which are zero, the gradient is infinite."""
 
     def initialize(self, generator: torch.Generator) -> None:
@@ -184,7 +184,7 @@ class InfiniteAtFirst(Shift):
         return x + self.mu.abs().sqrt() * x
 
 
-class Positive(Shift):
+class Positive(TokenShift):
     """The weight is a variance, which must stay positive, without a fault."""
 
     def initialize(self, generator: torch.Generator) -> None:
@@ -200,7 +200,7 @@ class Positive(Shift):
         return self.forward(x)
 
 
-class Nothing(Shift):
+class Nothing(TokenShift):
     """Gives NaN."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -208,7 +208,7 @@ class Nothing(Shift):
         return self.mu * (x - x) / (x - x)
 
 
-class Silent(Shift):
+class Silent(TokenShift):
     """A constant is added to scores before a softmax over them: no fault, but a zero gradient."""
 
     def __init__(self, d_model: int) -> None:
@@ -226,7 +226,7 @@ class Silent(Shift):
         return mixed * (self.mu + self.constant).softmax(-1)
 
 
-class Compiled(Shift):
+class Compiled(TokenShift):
     """The compiled form computes something else."""
 
     def forward(self, x: Tensor) -> Tensor:

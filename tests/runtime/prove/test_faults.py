@@ -29,7 +29,7 @@ def outcomes(found: weft.Proof) -> dict[str, str]:
     return {one.name: one.outcome for one in found.properties}
 
 
-@pytest.mark.parametrize("module", [faults.Shift, faults.Silent, faults.Positive])
+@pytest.mark.parametrize("module", [faults.TokenShift, faults.Silent, faults.Positive])
 def test_a_sound_block_passes(module: type[nn.Module], tmp_path: Path) -> None:
     """Everything that applies passes; the spec has no mask."""
     found = proof(module, tmp_path)
@@ -219,4 +219,4 @@ def test_a_compiled_form_that_differs(tmp_path: Path) -> None:
 
     assert [one.name for one in found.failed] == ["compiled"]
     assert found["compiled"].node == "layers.0 (template Layer)"
-    assert proof(faults.Shift, tmp_path, compiled=True)["compiled"].outcome == "passed"
+    assert proof(faults.TokenShift, tmp_path, compiled=True)["compiled"].outcome == "passed"

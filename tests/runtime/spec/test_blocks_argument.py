@@ -30,7 +30,7 @@ class Shifted(nn.Module):
 
 
 class ShiftParams(weft.Params):
-    """Params of `shift`."""
+    """Params of `offset`."""
 
     by: float = 1.0
 
@@ -38,7 +38,7 @@ class ShiftParams(weft.Params):
 def shift(module: Any = Shifted) -> weft.BlockType:
     """Return the declaration of the block."""
     return weft.BlockType(
-        name="shift",
+        name="offset",
         doc="Add a number; y = x + by.",
         source="this test",
         params=ShiftParams,
@@ -58,7 +58,7 @@ SPEC = {
     "outputs": {"logits": "head.y"},
     "nodes": {
         "embedding": {"use": "embedding@1", "params": {"d_model": 4}, "in": {"ids": "tokens"}},
-        "shift": {"use": "shift@1", "params": {"by": 2.0}, "in": {"x": "embedding.y"}},
+        "shift": {"use": "offset@1", "params": {"by": 2.0}, "in": {"x": "embedding.y"}},
         "head": {"use": "linear@1", "params": {"d_out": 9}, "in": {"x": "shift.y"}},
     },
     "step": {"axis": "T"},
@@ -122,7 +122,7 @@ def test_a_model_with_an_own_block_is_pickled_by_the_name_of_the_block(file: Pat
     again = pickle.loads(pickle.dumps(model))
 
     assert type(again) is type(model)
-    with pytest.raises(pickle.PicklingError, match="block 'shift@1' has no global"):
+    with pytest.raises(pickle.PicklingError, match="block 'offset@1' has no global"):
         pickle.dumps(weft.build(file, blocks=[shift()]))
 
 

@@ -172,7 +172,10 @@ class Inverse:
         for condition in self.table.require:
             equal = _EQUAL.fullmatch(condition.that or "")
             names = [name.strip() for name in equal.groups()] if equal else []
-            if key in names and any(isinstance(self.values.get(name), float) for name in names):
+            others = [
+                other for name in names for other in (self.values.get(name), *self._usual(name))
+            ]
+            if key in names and any(isinstance(other, float) for other in others):
                 return float(value)
         return value
 
