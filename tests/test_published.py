@@ -20,6 +20,7 @@ SPECS = sorted({*FOLDER.glob("*.json")} - {*RUNS})
 SMALL: dict[str, dict[str, Any]] = {
     "cross-layer-attention": {"d_model": 16, "heads": 4, "kv_heads": 2, "pairs": 2},
     "deepnet": {"d_model": 16, "heads": 2, "layers": 2},
+    "deliberation": {"d_model": 16, "heads": 2, "layers": 2},
     "latent-attention": {
         "d_model": 16,
         "heads": 2,

@@ -145,5 +145,6 @@ def _refused(objective: Graph, port: str, node: Node, why: str) -> InputError:
     return InputError(
         f"prediction cannot feed the input '{port}' of '{model}': '{node.name}' {why}",
         location=f"{objective.source}#{pointer('nodes', node.name)}",
-        help=f"fill '{port}' from a column alone, or make '{node.name}' a part of the model",
+        help=f"fill '{port}' from a column alone, write it before the answer ('drafts' of the"
+        f" predictor), or make '{node.name}' a part of the model",
     )

@@ -76,6 +76,8 @@ def subgraph(
     nodes: Mapping[str, dict[str, Any]],
     inputs: Mapping[str, str],
     outputs: Mapping[str, str],
+    *,
+    step: str | None = None,
 ) -> Graph:
     """Return the graph of some nodes of a canonical form, without unused inputs and axes.
 
@@ -86,6 +88,10 @@ def subgraph(
         nodes: the nodes by name, with their wires.
         inputs: types of the inputs, of which those that are read are kept.
         outputs: output to the value that it returns.
+        step: the step axis of the part; None if it has none.
+
+    Raises:
+        SpecError: the part has no such steps.
     """
     read = {value for node in nodes.values() for value in node["in"].values()}
     read |= {*outputs.values()}
@@ -105,6 +111,7 @@ def subgraph(
             for paths in full.get("tie", [])
             if len(group := [path for path in paths if path.partition(".")[0] in nodes]) > 1
         ],
+        **({} if step is None else {"step": {"axis": step}}),
     }
     source = f"{full['name']}, {part} part"
     return check(parse(Spec, value, source), registry, source=source, checked=True)

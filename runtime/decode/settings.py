@@ -153,6 +153,19 @@ class BeamFields(Beaming, Writing):
         return BeamSearch(**{name: getattr(self, name) for name in BeamFields.model_fields})
 
 
+class DraftSettings(BeamFields):
+    """How an input of the model is written before the answer, which then depends on it.
+
+    Source: Xia et al. 2017, section 3.
+    """
+
+    input: str
+    """Input of ids that is written: afterwards it has the begin token and the tokens of the draft,
+    as while it was written, and the masks of its axis are true there."""
+    output: str
+    """Output of the model with the logits of the next token of this input."""
+
+
 class BeamSearch(BestOfBeams, Avoiding, BeamFields):
     """Beam search, whose defaults follow the paper; with a beam of 1, greedy search."""
 

@@ -125,7 +125,9 @@ class Answering:
             "use 'weft predict', or predict() in Python",
         )
         try:
-            sources = Sources.of(context, steps=not isinstance(self.run.predict, MaskPredict))
+            drafts = getattr(self.run.predict, "drafts", ())
+            steps = not isinstance(self.run.predict, MaskPredict)
+            sources = Sources.of(context, steps=steps, drafts=drafts)
         except InputError as error:
             sources, why, help_ = None, error.problem, error.help
         written = None if sources is None else context.filled.get(sources.written)

@@ -94,7 +94,8 @@ class Model:
         if isinstance(self.strategy, MaskPredict):
             predictor = self.strategy.make(context)
         else:
-            predictor = text_predictor(context, self.search)
+            drafts = getattr(self.strategy, "drafts", ())
+            predictor = text_predictor(context, self.search, drafts=drafts)
         return replace(predictor, text="source", prefix="prefix", include="include", what="line")
 
     def _written(self) -> str:

@@ -34,6 +34,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "conformer": {**SMALL, "layers": 2},
     "cross-layer-attention": {"d_model": 16, "d_ff": 24, "heads": 2, "pairs": 1, "vocab": 20},
     "deepnet": {**SMALL, "layers": 2},
+    "deliberation": SMALL,
     "latent-attention": {**SMALL, "d_head": 4, "d_latent": 8, "d_rotary": 4},
     "mixture-of-depths": {"d_model": 16, "heads": 2, "layers": 2, "vocab": 20},
     "multi-source": {**SMALL, "first_vocab": 20, "second_vocab": 20},

@@ -17,10 +17,12 @@ from ....specs.findings import InputError
 from ...codegen.build import build_empty
 from ...data.columns.fitting import Fitting
 from .columns import TableColumn
-from .predictor import Column, Context, Row, TextColumn, read_value
+from .drafts import Draft, drafts_of
+from .predictor import Column, Context, Row, TextColumn, owner, read_value
 
 if TYPE_CHECKING:
     from ....graphs.ir.graph import Graph
+    from ..settings import DraftSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +102,18 @@ class Sources:
     written_masks: tuple[str, ...]
     location: str
     """Origin of the model, for messages."""
+    drafts: tuple[Draft, ...] = ()
+    """Write inputs before the answer, in this order."""
 
     @classmethod
-    def of(cls, context: Context, *, steps: bool = True) -> Sources:
+    def of(
+        cls, context: Context, *, steps: bool = True, drafts: Sequence[DraftSettings] = ()
+    ) -> Sources:
         """Return what fills the inputs of a model that writes text.
 
         Args:
             context: models, columns and objective.
+            drafts: inputs that are written before the answer.
             steps: whether the model writes token by token, in the input of ids with its step axis;
                 if not, it writes in the inputs that the column of the answers fills.
 
@@ -138,16 +145,22 @@ class Sources:
                 location=graph.source,
                 help="compute it from the written tokens in the model, or leave it out",
             )
-        feeding = Feeding.of(context, graph.inputs.keys() - later)
+        written_before = drafts_of(context, drafts)
+        fixed = graph.inputs.keys() - later
+        fixed -= {name for draft in written_before for name in (draft.written, *draft.masks)}
+        feeding = Feeding.of(context, fixed)
         texts = {
             column
-            for name in graph.inputs.keys() - later
+            for name in fixed
             if graph.inputs[name].kind == "ids"
             and (column := owner(filled.get(name, ""), context.columns)) is not None
             and isinstance(context.columns[column], TextColumn)
         }
         location, texts_ = graph.source, tuple(sorted(texts))
-        return cls(feeding, context.columns, source_among(texts), texts_, written, masks, location)
+        source = source_among(texts)
+        return cls(
+            feeding, context.columns, source, texts_, written, masks, location, written_before
+        )
 
     @property
     def further(self) -> tuple[str, ...]:
@@ -158,11 +171,14 @@ class Sources:
         self, source_NS: Tensor, mask_NS: Tensor, others: Sequence[Mapping[str, Any]]
     ) -> dict[str, Tensor]:
         """Return the inputs that do not depend on what is written; see `Inputs`."""
-        del mask_NS
         tensors = {} if self.source is None else {self.source: source_NS}
         for name in self.further:
             tensors |= self.columns[name].collate([row[name] for row in others])
-        return self.feeding(tensors, source_NS.device)
+        inputs = self.feeding(tensors, source_NS.device)
+        for draft in self.drafts:
+            lengths = [self._longest(row) for row in others]
+            inputs |= draft.write(inputs, source_NS, mask_NS, lengths)
+        return inputs
 
     def encoded(self, row: Row, number: int) -> tuple[dict[str, Any], int]:
         """Return the encoded values of a row's further columns, and the tokens of the longest text.
@@ -173,7 +189,11 @@ class Sources:
         inputs = {
             name: read_value(row, name, number, self.columns[name].encode) for name in self.further
         }
-        return inputs, max((len(inputs[name]) for name in self.texts if name in inputs), default=0)
+        return inputs, self._longest(inputs)
+
+    def _longest(self, inputs: Mapping[str, Any]) -> int:
+        """Return the tokens of the longest text among the encoded values of a row."""
+        return max((len(inputs[name]) for name in self.texts if name in inputs), default=0)
 
     def refuse_further(self, what: str) -> None:
         """Raise an error if the model reads more than a text.
@@ -205,11 +225,3 @@ def _graph(context: Context, ports: Collection[str]) -> Graph:
             else feeding_graph(objective, names, registry(objective.blocks))
         )
     return graphs[names]
-
-
-def owner(name: str, columns: Collection[str]) -> str | None:
-    """Return the column that collates a tensor: NAME, or the longest column of NAME_FIELD."""
-    if name in columns:
-        return name
-    owners = [column for column in columns if name.startswith(f"{column}_")]
-    return max(owners, key=len, default=None)

@@ -7,7 +7,7 @@ predictor for given models and columns.  Prepared columns encode values and deco
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
@@ -233,6 +233,14 @@ class PredictorSettings(Named):
         Raises:
             InputError: the models or the columns do not fit.
         """
+
+
+def owner(name: str, columns: Collection[str]) -> str | None:
+    """Return the column that collates a tensor: NAME, or the longest column of NAME_FIELD."""
+    if name in columns:
+        return name
+    owners = [column for column in columns if name.startswith(f"{column}_")]
+    return max(owners, key=len, default=None)
 
 
 def values(row: Row, column: str, number: int) -> Any:

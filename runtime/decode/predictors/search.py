@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ....specs.findings import InputError
-from ..settings import Avoiding, BeamSearch, GenerateSettings, MaskFields, Sampling, Writing
+from ..settings import (
+    Avoiding,
+    BeamSearch,
+    DraftSettings,
+    GenerateSettings,
+    MaskFields,
+    Sampling,
+    Writing,
+)
 from .predictor import Context, Predictor, PredictorSettings, Reads
 
 if TYPE_CHECKING:
@@ -17,6 +26,7 @@ def text_predictor(
     search: BeamSearch | Sampling,
     prefix: str | None = None,
     include: str | None = None,
+    drafts: Sequence[DraftSettings] = (),
 ) -> TextPredictor:
     """Return the predictor of a model that writes text token by token.
 
@@ -25,6 +35,7 @@ def text_predictor(
         search: the search.
         prefix: column with the text that each output begins with.
         include: column with the phrases that each output contains.
+        drafts: inputs of the models that are written before, in this order.
 
     Raises:
         InputError: columns cannot fill the inputs, the answers have no vocabulary, or a column does
@@ -35,7 +46,8 @@ def text_predictor(
 
     for name in filter(None, (prefix, include)):
         context.column(name)
-    return TextPredictor.of(context, Sources.of(context), search, prefix=prefix, include=include)
+    sources = Sources.of(context, drafts=drafts)
+    return TextPredictor.of(context, sources, search, prefix=prefix, include=include)
 
 
 class _Text(PredictorSettings, Writing):
@@ -48,10 +60,12 @@ class _Text(PredictorSettings, Writing):
     """Column with the text that each output begins with, such as a prompt; `null` for none."""
     include: str | None = None
     """Column with phrases that each output contains, separated by tabs; `null` for none."""
+    drafts: tuple[DraftSettings, ...] = ()
+    """Inputs of the model that are written before the answer; later ones depend on earlier ones."""
 
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
-        return text_predictor(context, self.search(), self.prefix, self.include)
+        return text_predictor(context, self.search(), self.prefix, self.include, self.drafts)
 
 
 class Beam(_Text, BeamSearch):
@@ -67,7 +81,8 @@ class Greedy(_Text, Avoiding):
 
     def search(self) -> BeamSearch:
         """Return a beam search with one hypothesis."""
-        return BeamSearch(beam=1, **self.model_dump(exclude={"type", "prefix", "include"}))
+        others = {"type", "prefix", "include", "drafts"}
+        return BeamSearch(beam=1, **self.model_dump(exclude=others))
 
 
 class Sample(_Text, Sampling):

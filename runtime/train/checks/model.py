@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
+from ....blocks.registry import registry
 from ....graphs.ir.graph import Graph, Part
 from ....graphs.ir.traverse import fixed_weights, position_limits, root_moving, visits, written_ids
 from ....graphs.passes.feeding import unfed
@@ -19,6 +20,7 @@ from ....graphs.passes.objective import (
 )
 from ....graphs.passes.parallel import divided_blocks
 from ....graphs.passes.unpad import plan_unpad
+from ....graphs.passes.writing import written_before
 from ....specs.findings import Finding, InputError, pointer
 from ...data.columns.column_settings import TextSettings
 from ...decode.predictors.search import MaskPredict
@@ -283,12 +285,27 @@ def _predicts(run: Run, graph: Graph) -> Iterator[Finding]:
     model = deployed_graph(graph)
     moving = root_moving(model) if model.step_axis is not None else frozenset()
     ports = set(model.inputs)
+    drafts = getattr(settings, "drafts", ())
+    try:
+        written = written_before(
+            model, [(draft.input, draft.output) for draft in drafts], registry(model.blocks)
+        )
+    except InputError as error:
+        yield Finding(
+            code="R04",
+            at="/predict/drafts",
+            problem=error.problem,
+            evidence=(f"'{model.name}' at {error.location}",),
+            help=error.help,
+        )
+        return
+    ports -= {name for port, part in written.items() for name in (port, *part.masks)}
     if settings.reads == "fixed":
         ports -= moving
-        written = written_ids(
+        answer = written_ids(
             model, [p for p, name in feeds_of(graph).items() if name == run.answers]
         )
-        for port in sorted(moving - {written}):
+        for port in sorted(moving - {answer}):
             if model.inputs[port].kind != "mask":
                 yield Finding(
                     code="R04",
