@@ -67,6 +67,7 @@ STANDARD = {
     "gated_linear_attention@1": ".recurrent.gated_linear_attention:GATED_LINEAR_ATTENTION",
     "delta_rule@1": ".recurrent.delta_rule:DELTA_RULE",
     "linear_recurrence@1": ".recurrent.linear_recurrence:LINEAR_RECURRENCE",
+    "scan@1": ".recurrent.scan:SCAN",
     "layer_norm@1": ".residual.sublayer:LAYER_NORM",
     "rms_norm@1": ".residual.sublayer:RMS_NORM",
     "batch_norm@1": ".residual.batch_norm:BATCH_NORM",

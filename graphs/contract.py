@@ -275,7 +275,16 @@ class Contract:
             if port.optional:
                 problem = f"the output '{port.name}' is optional"
                 raise wrong("signature", problem, "remove '?'; leave the port out of outputs")
-        slots: tuple[Any, ...] = signature.slots
+        self._slots(signature.slots, taken)
+        for axis, behavior in signature.behavior.items():
+            if behavior not in typing.get_args(Behavior):
+                problem = f"the behavior on axis '{axis}' is {behavior!r:.60}"
+                help_ = did_you_mean(str(behavior), typing.get_args(Behavior))
+                raise wrong("signature", problem, help_)
+
+    def _slots(self, slots: tuple[Any, ...], taken: frozenset[str]) -> None:
+        """Refuse slots that generated code could not name, or whose ports are wrong."""
+        wrong = self.wrong
         for slot in slots:
             if not isinstance(slot, Slot):
                 problem = f"{slot!r:.60} is not a Slot"
@@ -284,12 +293,8 @@ class Contract:
                 problem = f"the slot '{slot.name}' cannot be an argument of the module"
                 raise wrong("signature", problem, "give the slot another name")
             self._port(slot.input, "slots", taken)
-            self._port(slot.output, "slots", frozenset())
-        for axis, behavior in signature.behavior.items():
-            if behavior not in typing.get_args(Behavior):
-                problem = f"the behavior on axis '{axis}' is {behavior!r:.60}"
-                help_ = did_you_mean(str(behavior), typing.get_args(Behavior))
-                raise wrong("signature", problem, help_)
+            for port in slot.returns:
+                self._port(port, "slots", frozenset())
 
     def _port(self, port: Any, side: str, taken: frozenset[str]) -> None:
         """Refuse a port without a valid name and type."""
@@ -345,7 +350,7 @@ class Contract:
         types += [
             (f"the slot '{slot.name}'", entry.type)
             for slot in signature.slots
-            for entry in (slot.input, *slot.others)
+            for entry in (slot.input, *slot.others, *slot.more)
         ]
         for what, type_ in types:
             for name in sorted(free_names(type_) - bound.keys()):

@@ -44,6 +44,7 @@ from .block_params import (
     template_named,
     validated,
 )
+from .positions import at_one_position
 from .records import Checker, Context, Doubts, Findings, StandIn
 from .signatures import typed_signature
 from .template_params import read_setting
@@ -383,6 +384,8 @@ def _look_into(checker: Checker, use: Use, at: str) -> None:
     """Report errors in the slots of a use that cannot itself be typed."""
     for slot, inner in use.fill.items():
         location = at + pointer("fill", slot)
+        if template_named(checker.context, inner):
+            continue
         written = read_use(checker, inner, location)
         if written is not None:
             validated(checker, written, location)
@@ -433,8 +436,11 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - the local state of `infer_part`
         }
         optional = passed.union(slot.entries if slot.takes else slot.entries[1:])
         misfits = checker.doubts.misfits
+        wires = inner
+        if slot.each:
+            wires = at_one_position(checker, block, bound.get(slot.each), inner, wires_at)
         part = _infer_filling(
-            checker, use.fill[key], {**entries, **inner}, location, wires_at, optional
+            checker, use.fill[key], {**entries, **wires}, location, wires_at, optional, slot
         )
         if part is None:
             continue
@@ -443,21 +449,23 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - the local state of `infer_part`
         ):
             continue
         fill[slot.name] = part
-        if slot.output.name not in part.outputs:
-            outputs = _outputs_of(checker.context, part)
-            if slot.output.name not in outputs:
-                report_no_output(
-                    checker.findings, NoOutput(part.key, slot.output.name, outputs), location
-                )
-            continue
-        back = fit(slot.output.type, part.outputs[slot.output.name], bound, {})
-        if isinstance(back, Misfit) and checker.doubts.misfits == misfits:
-            name = f"{part.key}, port {slot.output.name}"
-            output = Given(part.outputs[slot.output.name], name, slot=location)
-            expected = settled(substitute(slot.output.type, bound))
-            owner = f"{block.key}, slot {slot.name}"
-            help_ = f"fill the slot with a block or a template that returns {expected}"
-            report_misfit(checker, back, slot.output, output, owner, location, help_)
+        before = checker.doubts.misfits == misfits
+        for port_ in slot.returns:
+            if port_.name not in part.outputs:
+                outputs = _outputs_of(checker.context, part)
+                if port_.name not in outputs:
+                    report_no_output(
+                        checker.findings, NoOutput(part.key, port_.name, outputs), location
+                    )
+                continue
+            back = fit(port_.type, part.outputs[port_.name], bound, {})
+            if isinstance(back, Misfit) and before:
+                name = f"{part.key}, port {port_.name}"
+                output = Given(part.outputs[port_.name], name, slot=location)
+                expected = settled(substitute(port_.type, bound))
+                owner = f"{block.key}, slot {slot.name}"
+                help_ = f"fill the slot with a block or a template that returns {expected}"
+                report_misfit(checker, back, port_, output, owner, location, help_)
     return fill
 
 
@@ -524,14 +532,20 @@ def _report_untaken(
 
 
 def _infer_filling(
-    checker: Checker, use: Use, reads: Reads, at: str, wires_at: str, passed: frozenset[str]
+    checker: Checker,
+    use: Use,
+    reads: Reads,
+    at: str,
+    wires_at: str,
+    passed: frozenset[str],
+    slot: Slot,
 ) -> Filling | None:
     """Type the registered block or the template in a slot."""
     name = template_named(checker.context, use)
     if not name:
         part = infer_part(checker, use, reads, at, wires_at, passed)
         if part is not None:
-            _check_one_output(checker.findings, part.key, tuple(part.outputs), at)
+            _check_outputs(checker.findings, part.key, tuple(part.outputs), 1, at)
         return part
     setting = read_setting(checker, use, name, at)
     ports = checker.context.spec.blocks[name].inputs
@@ -540,25 +554,30 @@ def _infer_filling(
     body = checker.context.infer_template(checker, name, reads, node_at, setting=setting)
     if body is None:
         return None
-    _check_one_output(
-        checker.findings, f"template '{name}'", tuple(checker.context.spec.blocks[name].outputs), at
-    )
+    outputs = tuple(checker.context.spec.blocks[name].outputs)
+    _check_outputs(checker.findings, f"template '{name}'", outputs, len(slot.returns), at)
     inputs = {port_: read.type for port_, read in reads.items() if isinstance(read, Given)}
     return TemplatePart(body=body, inputs=inputs)
 
 
-def _check_one_output(findings: Findings, what: str, ports: tuple[str, ...], at: str) -> None:
-    """Report a block in a slot that has more than one output."""
-    if len(ports) <= 1:
+def _check_outputs(
+    findings: Findings, what: str, ports: tuple[str, ...], takes: int, at: str
+) -> None:
+    """Report a block in a slot that has more outputs than the slot takes."""
+    if len(ports) <= takes:
         return
     help_ = "remove outputs until one is left, or use the template as a node"
+    if takes > 1:
+        help_ = f"remove outputs until {takes} are left, or let the slot take them"
     outside = "write out the path around it: dropout@1, elementwise@1 for the sum, a norm"
     if not what.startswith("template"):
         help_ = f"use {what} as a node, and {outside}"
     findings.report(
         code="W11",
         at=at,
-        problem=f"{what} has {len(ports)} outputs, and a slot takes one",
+        problem=f"{what} has {len(ports)} outputs, and the slot takes {takes}"
+        if takes > 1
+        else f"{what} has {len(ports)} outputs, and a slot takes one",
         evidence=(f"outputs {', '.join(ports)}",),
         help=help_,
     )

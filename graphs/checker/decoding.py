@@ -160,6 +160,8 @@ def _in_part(
     obstacles += [] if obstacles else _other_leads(part, ports, axis, at)
     yield from obstacles
     for slot, inner in () if obstacles else part.fill.items():
+        if axis == part.axes.get(part.signature.slot(slot).each):
+            continue  # it sees one position
         others = ports.difference(part.signature.slot(slot).entries)
         inside = frozenset(
             port for port in inner.inputs if port in others or leads_of(inner.inputs[port], axis)

@@ -9,7 +9,7 @@ from ..ir.graph import BlockNode, Graph, Part, RepeatNode, Scope
 from ..ir.state_tensor import FULL_BYTES
 from ..ir.traverse import uses
 from .decode_state import Keeper, total_state
-from .flops import default_sizes, part_flops, sizes_in
+from .flops import default_sizes, part_flops, sizes_in, times_in
 
 Certain = Callable[[str], bool]
 """Whether the arguments of a use of a block, given by its JSON Pointer, depend on no mistake."""
@@ -40,7 +40,7 @@ def measured_flops(graph: Graph, certain: Certain | None) -> Measure:
             return part_flops(node.part, lengths)
         return sum(_flops_of(part, lengths) for at, part in uses(node) if certain(at))
 
-    return Measure(_total(graph.root, of_node, {}), _shown(lengths), exact=certain is None)
+    return Measure(_total(graph.root, of_node, {}, lengths), _shown(lengths), exact=certain is None)
 
 
 def measured_state(graph: Graph, certain: Certain | None) -> Measure:
@@ -63,7 +63,12 @@ def measured_state(graph: Graph, certain: Certain | None) -> Measure:
     return Measure(total_state(graph, of_one), shown, exact=certain is None)
 
 
-def _total(scope: Scope, of_node: Callable[[BlockNode], int], totals: dict[int, int]) -> int:
+def _total(
+    scope: Scope,
+    of_node: Callable[[BlockNode], int],
+    totals: dict[int, int],
+    lengths: Mapping[str, int],
+) -> int:
     """Return the sum over all runs of the block nodes in a scope; `totals` has those of scopes."""
     if id(scope) not in totals:
         totals[id(scope)] = 0
@@ -71,8 +76,11 @@ def _total(scope: Scope, of_node: Callable[[BlockNode], int], totals: dict[int, 
             if isinstance(node, BlockNode):
                 totals[id(scope)] += of_node(node)
             repeats = node.repeat if isinstance(node, RepeatNode) and node.share else 1
-            for _, body, count in node.insides():
-                totals[id(scope)] += repeats * count * _total(body, of_node, totals)
+            for below, body, count in node.insides():
+                runs = repeats * count
+                if isinstance(node, BlockNode):
+                    runs *= times_in(node.part, below, lengths)
+                totals[id(scope)] += runs * _total(body, of_node, totals, lengths)
     return totals[id(scope)]
 
 

@@ -12,8 +12,8 @@ from math import prod
 from typing import Any
 
 from ...specs.findings import InputError
-from ..ir.graph import Filling, Graph, Part, TemplatePart, last_result
-from ..ir.traverse import placed
+from ..ir.graph import BlockNode, Filling, Graph, Part, TemplatePart, last_result
+from ..ir.traverse import Visit, visits
 from ..ir.value_type import evaluate
 
 DEFAULT_LENGTH = 32
@@ -70,7 +70,26 @@ def flops_by_node(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
         InputError: an axis has no size.
     """
     check_sizes(graph, sizes)
-    return {path: runs * part_flops(node.part, sizes) for path, node, runs, _ in placed(graph.root)}
+    return {
+        visit.path: runs_of(visit, sizes) * part_flops(visit.node.part, sizes)
+        for visit in visits(graph.root)
+        if visit.kind == "name" and isinstance(visit.node, BlockNode)
+    }
+
+
+def runs_of(visit: Visit, sizes: Mapping[str, int]) -> int:
+    """Return how often a node runs in one forward pass, with positions of a slot as runs."""
+    runs, around = visit.runs, visit.parent
+    while around is not None:
+        if around.kind == "slot" and around.parent and isinstance(around.parent.part, Part):
+            runs *= times_in(around.parent.part, around.pieces[-1][1], sizes)
+        around = around.parent
+    return runs
+
+
+def times_in(part: Part, below: str, sizes: Mapping[str, int]) -> int:
+    """Return how often what is at a path of slots of a block runs when the block does."""
+    return prod(_size(axis, sizes) for axis in part.each(below))
 
 
 @last_result
@@ -78,7 +97,9 @@ def part_flops(part: Filling, sizes: Mapping[str, int]) -> int:
     """Return the operations of a block and those in its slots; templates count separately."""
     if isinstance(part, TemplatePart):
         return 0
-    inside = sum(part_flops(inner, sizes) for inner in part.fill.values())
+    inside = sum(
+        times_in(part, slot, sizes) * part_flops(inner, sizes) for slot, inner in part.fill.items()
+    )
     return part.flops(sizes_in(part, sizes)) + inside
 
 

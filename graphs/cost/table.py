@@ -25,9 +25,9 @@ from ..ir.graph import (
     TemplatePart,
     last_result,
 )
-from ..ir.traverse import fillings, find_weight, placed
+from ..ir.traverse import fillings, find_weight, placed, visits
 from ..ir.value_type import SIZED, Axis, ValueType, evaluate
-from .flops import check_sizes, part_flops, sizes_in
+from .flops import check_sizes, part_flops, runs_of, sizes_in, times_in
 
 
 def sequential(graph: Graph, sizes: Mapping[str, int]) -> int:
@@ -51,7 +51,11 @@ def part_sequential(part: Filling, sizes: Mapping[str, int]) -> int:
         starts = dict.fromkeys(part.body.inputs, 0)
         return max(_finish(part.body, starts, sizes).values(), default=0)
     steps = part.block.sequential(part.arguments, sizes_in(part, sizes))
-    return steps + max((part_sequential(inner, sizes) for inner in part.fill.values()), default=0)
+    inside = (
+        times_in(part, slot, sizes) * part_sequential(inner, sizes)
+        for slot, inner in part.fill.items()
+    )
+    return steps + max(inside, default=0)
 
 
 def _finish(scope: Scope, starts: Mapping[str, int], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -105,7 +109,12 @@ def paths(part: Filling, sizes: Mapping[str, int]) -> Mapping[Axis, int]:
         axis = part.axes.get(name)
         if behavior != "pointwise" and axis is not None and not isinstance(axis, tuple):
             part_sizes = sizes_in(part, sizes)
-            steps = part.block.sequential(part.arguments, part_sizes)
+            loops = any(slot.each == name for slot in part.signature.slots)
+            steps = (
+                part_sequential(part, sizes)
+                if loops
+                else part.block.sequential(part.arguments, part_sizes)
+            )
             path_hops |= {axis: hops * steps} if (hops := hops_of(part, sizes)) else {}
     inside: dict[Axis, int] = {}
     for inner in part.fill.values():
@@ -206,17 +215,18 @@ def cost_table(graph: Graph, sizes: Mapping[str, int], float_bytes: int = 4) -> 
     tied = _tied(graph)
     nodes = tuple(
         NodeCost(
-            path=path,
+            path=visit.path,
             use=" ".join(inner.key for _, inner in fillings(part)),
             runs=runs,
-            parameters=sets * _parameters(part) - tied[path],
+            parameters=visit.sets * _parameters(part) - tied[visit.path],
             flops=runs * part_flops(part, sizes),
             activation_bytes=runs * _activation_bytes(part, sizes, float_bytes),
             sequential=part_sequential(part, sizes),
             path_length=max(paths(part, sizes).values(), default=0),
         )
-        for path, node, runs, sets in placed(graph.root)
-        for part in (node.part,)
+        for visit in visits(graph.root)
+        if visit.kind == "name" and isinstance(part := visit.part, Part)
+        for runs in (runs_of(visit, sizes),)
     )
     return CostTable(
         name=graph.name,
@@ -249,8 +259,13 @@ def _parameters(part: Part) -> int:
 
 @last_result
 def _activation_bytes(part: Part, sizes: Mapping[str, int], float_bytes: int) -> int:
-    types = (type_ for inner in _blocks(part) for type_ in inner.outputs.values())
-    return sum(value_bytes(type_, sizes, float_bytes) for type_ in types)
+    inside = (
+        times_in(part, slot, sizes) * _activation_bytes(inner, sizes, float_bytes)
+        for slot, inner in part.fill.items()
+        if isinstance(inner, Part)
+    )
+    types = part.outputs.values()
+    return sum(inside) + sum(value_bytes(type_, sizes, float_bytes) for type_ in types)
 
 
 def _blocks(part: Part) -> Iterator[Part]:

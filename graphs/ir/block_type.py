@@ -242,6 +242,17 @@ class Slot:
     any block that has the ports."""
     others: tuple[Port, ...] = ()
     """Further values that the slot's block receives, if it has ports of these names."""
+    more: tuple[Port, ...] = ()
+    """Further values that the block receives back; only a template has several outputs."""
+    each: str = ""
+    """Axis name over whose positions the slot's block is applied, one after another: in the values
+    that it receives, the axis has the size 1.  The module gets `along`, the ports that have the
+    axis, each with its index, and `reads`, those of `others` that the slot's block has."""
+
+    @property
+    def returns(self) -> tuple[Port, ...]:
+        """All values that the block receives back."""
+        return (self.output, *self.more)
 
     @property
     def entries(self) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from .block_type import BlockType, Division, Signature
 from .execution import PLAIN, Execution
 from .lora import Lora, lora_of, prefix_of
 from .state_tensor import Segments
-from .value_type import ValueType
+from .value_type import UNKNOWN, ValueType
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -235,6 +235,15 @@ class Part:
             part.drops for part in inner
         )
 
+    def each(self, below: str) -> tuple[Any, ...]:
+        """Return the axes over whose positions what is at a path of slots, such as `/f.`, runs."""
+        part: Any = self
+        axes = list[Any]()
+        for name in below.strip("/.").split("/"):
+            axes.append(part.axes.get(part.signature.slot(name).each, UNKNOWN))
+            part = part.fill[name]
+        return tuple(axis for axis in axes if axis != UNKNOWN)
+
     def slot_ports(self, slot: str) -> tuple[str, ...]:
         """Return the wired ports that a slot's block receives, besides the slot's own input."""
         entries = self.signature.slot(slot).entries
@@ -262,7 +271,7 @@ class TemplatePart:
 
     @property
     def outputs(self) -> Mapping[str, ValueType]:
-        """Types of the outputs; in a slot, exactly one."""
+        """Types of the outputs, as many as its slot takes."""
         return self.body.gives()
 
     @property

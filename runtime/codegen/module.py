@@ -35,6 +35,7 @@ from ...graphs.ir.traverse import (
     moving_ports,
     moving_values,
     root_moving,
+    visits,
 )
 from .decode import Times, decoding_texts
 from .execution import (
@@ -273,10 +274,12 @@ def _inner_classes(
     classes: dict[str, str] = {}
     class_by_body: dict[int, str] = {}
     inside: list[tuple[str, Scope, frozenset[str]]] = []
+    alone = set[str]()
     match node:
         case BlockNode():
             for slots, body in node.part.bodies():
                 path = f"{node.name}.{slots.strip('/.').replace('/', '.')}"
+                alone |= {path} if node.part.each(slots) else set()
                 inside.append((path, body, _moving_in_slot(node.part, slots, ports)))
         case TemplateNode():
             inside.append((node.name, node.body, ports))
@@ -288,13 +291,27 @@ def _inner_classes(
         inner_marks = below(marks, path)
         class_name = class_by_body.get(id(body)) if not inner_marks else None
         if class_name is None:
-            class_name = _scope_class(writer, body, moving, inner_marks, steps=steps, begun=begun)
+            # One position after another: a step is the same as `forward`.
+            stepping = steps and path not in alone
+            class_name = _scope_class(
+                writer, body, moving, inner_marks, steps=stepping, begun=begun
+            )
             if not inner_marks:
                 class_by_body[id(body)] = class_name
         classes[path] = marked_class(writer, class_name, marks.get(path))
-        if isinstance(node, RepeatNode):
+        if path in alone or (isinstance(node, RepeatNode) and not _has_loop(body)):
             writer.repeated.append(classes[path])
     return classes
+
+
+def _has_loop(scope: Scope) -> bool:
+    """Return whether a scope has a block that applies a template to one position after another.
+
+    That template is compiled, and not what is around the loop.
+    """
+    parts = (visit.part for visit in visits(scope))
+    slots = (slot for part in parts if isinstance(part, Part) for slot in part.signature.slots)
+    return any(slot.each for slot in slots)
 
 
 def _moving_in_slot(part: Part, below: str, ports: frozenset[str]) -> frozenset[str]:
@@ -419,6 +436,10 @@ def _construct(
         stepping = tuple(slot for slot, filling in part.fill.items() if filling.steps)
         arguments += [f"ports={ports!r}"] if ports else []
         arguments += [f"stepping={stepping!r}"] if stepping else []
+    for slot in part.signature.slots:
+        if slot.each:
+            reads = tuple(p.name for p in slot.others if p.name in part.fill[slot.name].inputs)
+            arguments += [f"along={_along(part, slot.each)!r}", f"reads={reads!r}"]
     flat = [
         f"{slot}="
         + _construct(writer, filling, f"{path}.{slot}", inner, marks, indent + 4, f"{slot}=")
@@ -437,6 +458,14 @@ def _construct(
     head = f"\n{pad}{', '.join(arguments)}," if arguments else ""
     argument_lines = "".join(f"\n{pad}{text}," for text in flat)
     return f"{local}({head}{argument_lines}\n{' ' * indent}{end}"
+
+
+def _along(part: Part, each: str) -> dict[str, int]:
+    """Return the ports of a block that have the axis of a name, each with its index."""
+    axis = part.axes[each]
+    return {
+        port: type_.axes.index(axis) for port, type_ in part.inputs.items() if axis in type_.axes
+    }
 
 
 def _written_class(writer: _Writer, part: Part, path: str) -> str:

@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from ....graphs.cost.flops import part_flops
+from ....graphs.cost.flops import part_flops, times_in
 from ....graphs.ir.value_type import evaluate as size_of
 from ....plugin import (
     BlockNode,
@@ -175,8 +175,13 @@ def _flops(node: Node, sizes: dict[str, int]) -> int:
     if isinstance(node, RepeatNode):  # copies that share weights compute, too
         others = sum(_scope_flops(body, sizes) for body in node.instead.values())
         return others + (node.repeat - len(node.instead)) * _scope_flops(node.body, sizes)
-    inside = sum(count * _scope_flops(body, sizes) for _, body, count in node.insides())
-    return inside + (part_flops(node.part, sizes) if isinstance(node, BlockNode) else 0)
+    if isinstance(node, BlockNode):
+        inside = sum(
+            times_in(node.part, below, sizes) * _scope_flops(body, sizes)
+            for below, body in node.part.bodies()
+        )
+        return inside + part_flops(node.part, sizes)
+    return sum(count * _scope_flops(body, sizes) for _, body, count in node.insides())
 
 
 def _scope_flops(scope: Scope, sizes: dict[str, int]) -> int:

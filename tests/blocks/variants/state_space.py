@@ -59,4 +59,4 @@ VARIANTS: dict[str, BlockType] = {
     ),
 }
 
-FREE = {"linear_recurrence"}
+FREE = {"linear_recurrence", "scan"}
