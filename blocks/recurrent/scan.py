@@ -71,7 +71,7 @@ def _signature(params: ScanParams, _: frozenset[str]) -> Signature:
                 "the other wires at that position",
                 others=tuple(inside),
                 more=tuple(inside[1:]),
-                each="t",
+                steps_over="t",
             ),
         ),
         behavior={"t": "causal"},

@@ -437,8 +437,8 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - the local state of `infer_part`
         optional = passed.union(slot.entries if slot.takes else slot.entries[1:])
         misfits = checker.doubts.misfits
         wires = inner
-        if slot.each:
-            wires = at_one_position(checker, block, bound.get(slot.each), inner, wires_at)
+        if slot.steps_over:
+            wires = at_one_position(checker, block, bound.get(slot.steps_over), inner, wires_at)
         part = _infer_filling(
             checker, use.fill[key], {**entries, **wires}, location, wires_at, optional, slot
         )

@@ -160,7 +160,7 @@ def _in_part(
     obstacles += [] if obstacles else _other_leads(part, ports, axis, at)
     yield from obstacles
     for slot, inner in () if obstacles else part.fill.items():
-        if axis == part.axes.get(part.signature.slot(slot).each):
+        if axis == part.axes.get(part.signature.slot(slot).steps_over):
             continue  # it sees one position
         others = ports.difference(part.signature.slot(slot).entries)
         inside = frozenset(

@@ -60,5 +60,5 @@ def _at_one(checker: Checker, block: BlockType, axis: str, read: Given, at: str)
             help=f"wire a value that has {axis} once, or not at all",
         )
         return replace(read, guessed=True)
-    one = tuple(1 if other == axis else other for other in axes)
-    return replace(read, type=replace(read.type, axes=one))
+    axes = tuple(1 if other == axis else other for other in axes)
+    return replace(read, type=replace(read.type, axes=axes))

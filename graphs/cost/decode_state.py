@@ -180,10 +180,10 @@ def _in_part(part: Part, ports: frozenset[str], path: str, at: str) -> Iterator[
         yield Keeper(path, at, 1, part.inputs[port], part.key)
     for slot, inner in part.fill.items():
         passed, below = ports.union(part.signature.slot(slot).entries), f"{at}/fill/{slot}"
-        each = part.signature.slot(slot).each
-        if isinstance(inner, TemplatePart) and not each:
+        stepped = part.signature.slot(slot).steps_over
+        if isinstance(inner, TemplatePart) and not stepped:
             yield _Inside(f"{path}/{slot}.", 1, inner.body, passed & frozenset(inner.body.inputs))
-        elif isinstance(inner, Part) and inner.steps and not each:
+        elif isinstance(inner, Part) and inner.steps and not stepped:
             yield from _in_part(inner, passed, path, below)
         else:
             for port in part.slot_ports(slot):

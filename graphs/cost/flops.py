@@ -89,7 +89,7 @@ def runs_of(visit: Visit, sizes: Mapping[str, int]) -> int:
 
 def times_in(part: Part, below: str, sizes: Mapping[str, int]) -> int:
     """Return how often what is at a path of slots of a block runs when the block does."""
-    return prod(_size(axis, sizes) for axis in part.each(below))
+    return prod(_size(axis, sizes) for axis in part.stepped_axes(below))
 
 
 @last_result

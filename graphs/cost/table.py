@@ -109,7 +109,7 @@ def paths(part: Filling, sizes: Mapping[str, int]) -> Mapping[Axis, int]:
         axis = part.axes.get(name)
         if behavior != "pointwise" and axis is not None and not isinstance(axis, tuple):
             part_sizes = sizes_in(part, sizes)
-            loops = any(slot.each == name for slot in part.signature.slots)
+            loops = any(slot.steps_over == name for slot in part.signature.slots)
             steps = (
                 part_sequential(part, sizes)
                 if loops

@@ -244,7 +244,7 @@ class Slot:
     """Further values that the slot's block receives, if it has ports of these names."""
     more: tuple[Port, ...] = ()
     """Further values that the block receives back; only a template has several outputs."""
-    each: str = ""
+    steps_over: str = ""
     """Axis name over whose positions the slot's block is applied, one after another: in the values
     that it receives, the axis has the size 1.  The module gets `along`, the ports that have the
     axis, each with its index, and `reads`, those of `others` that the slot's block has."""

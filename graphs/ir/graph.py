@@ -235,12 +235,12 @@ class Part:
             part.drops for part in inner
         )
 
-    def each(self, below: str) -> tuple[Any, ...]:
+    def stepped_axes(self, below: str) -> tuple[Any, ...]:
         """Return the axes over whose positions what is at a path of slots, such as `/f.`, runs."""
         part: Any = self
         axes = list[Any]()
         for name in below.strip("/.").split("/"):
-            axes.append(part.axes.get(part.signature.slot(name).each, UNKNOWN))
+            axes.append(part.axes.get(part.signature.slot(name).steps_over, UNKNOWN))
             part = part.fill[name]
         return tuple(axis for axis in axes if axis != UNKNOWN)
 

@@ -279,7 +279,7 @@ def _inner_classes(
         case BlockNode():
             for slots, body in node.part.bodies():
                 path = f"{node.name}.{slots.strip('/.').replace('/', '.')}"
-                alone |= {path} if node.part.each(slots) else set()
+                alone |= {path} if node.part.stepped_axes(slots) else set()
                 inside.append((path, body, _moving_in_slot(node.part, slots, ports)))
         case TemplateNode():
             inside.append((node.name, node.body, ports))
@@ -311,7 +311,7 @@ def _has_loop(scope: Scope) -> bool:
     """
     parts = (visit.part for visit in visits(scope))
     slots = (slot for part in parts if isinstance(part, Part) for slot in part.signature.slots)
-    return any(slot.each for slot in slots)
+    return any(slot.steps_over for slot in slots)
 
 
 def _moving_in_slot(part: Part, below: str, ports: frozenset[str]) -> frozenset[str]:
@@ -437,9 +437,9 @@ def _construct(
         arguments += [f"ports={ports!r}"] if ports else []
         arguments += [f"stepping={stepping!r}"] if stepping else []
     for slot in part.signature.slots:
-        if slot.each:
+        if slot.steps_over:
             reads = tuple(p.name for p in slot.others if p.name in part.fill[slot.name].inputs)
-            arguments += [f"along={_along(part, slot.each)!r}", f"reads={reads!r}"]
+            arguments += [f"along={_along(part, slot.steps_over)!r}", f"reads={reads!r}"]
     flat = [
         f"{slot}="
         + _construct(writer, filling, f"{path}.{slot}", inner, marks, indent + 4, f"{slot}=")
@@ -460,9 +460,9 @@ def _construct(
     return f"{local}({head}{argument_lines}\n{' ' * indent}{end}"
 
 
-def _along(part: Part, each: str) -> dict[str, int]:
+def _along(part: Part, name: str) -> dict[str, int]:
     """Return the ports of a block that have the axis of a name, each with its index."""
-    axis = part.axes[each]
+    axis = part.axes[name]
     return {
         port: type_.axes.index(axis) for port, type_ in part.inputs.items() if axis in type_.axes
     }

@@ -312,7 +312,12 @@ SIZED = ("patch_embedding", "downsample_convolution", "delta_rule")
 """Blocks with params that set the size of their inputs."""
 MULTIPLES = {("pool", "every")}
 """Params that divide the length of a sequence."""
-GIVEN_BY_SIZES = {("merge_heads", "d_out"), ("softmax", "causal"), ("argmax", "mask")}
+GIVEN_BY_SIZES = {
+    ("merge_heads", "d_out"),
+    ("scan", "carry"),
+    ("softmax", "causal"),
+    ("argmax", "mask"),
+}
 """Params of which only one value fits the sizes of the inputs."""
 
 
