@@ -157,7 +157,8 @@ class Contract:
             problem = f"{ports!r:.60} is not a tuple of names of ports"
             raise self.wrong("weighs", problem, "write such as weighs=('labels', 'mask')")
         first = signature.outputs[0]
-        if ports and first.type.kind != "loss":
+        may_be = self.block.written is not None  # the kind of its result may be a param
+        if ports and first.type.kind != "loss" and not may_be:
             problem = f"the first output, '{first.name}', is not of the kind loss"
             raise self.wrong("weighs", problem, "only a loss counts its items; leave 'weighs' out")
 

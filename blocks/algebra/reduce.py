@@ -45,7 +45,8 @@ class ReduceParams(Params):
     mask: str = ""
     """The axes of the mask, such as `b t`; needed only where the value has one of them twice."""
     kind: Literal["f", "score", "loss"] | None = None
-    """Kind of the result; by default, that of the value."""
+    """Kind of the result; by default, that of the value.  A `loss` with a mask counts as many items
+    as it has true elements."""
 
     @field_validator("y")
     @classmethod
@@ -171,6 +172,7 @@ REDUCE = BlockType(
     typed=_typed,
     arguments=lambda _, __: {},
     written=_written,
+    weighs=("mask",),
     example={"y": "b t d -> b d", "by": "mean"},
     example_inputs={"x": "f[B T 8]", "mask": "mask[B T]"},
 )

@@ -488,7 +488,8 @@ class BlockType:
     weighs: tuple[str, ...] = ()
     """For a loss, whose first output is a sum over items: the ports that `weight`, a method of its
     module, takes.  It returns the number of items, by which training divides, so these ports must
-    not need the outputs of the model.  `weight` is given those of them that are wired."""
+    not need the outputs of the model.  `weight` is given those of them that are wired.  A block
+    that is written out has one, a mask, and counts its true elements."""
     counts: Literal["", "same", "shifted"] = ""
     """Non-padding positions of its output: the `same` as of the ids that it reads, or those of
     these ids `shifted` to the right by 1."""

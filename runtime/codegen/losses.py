@@ -173,11 +173,7 @@ def weights_text(scope: Scope, names: Mapping[str, str]) -> list[str]:
             lines += run_lines(node, names, " " * 8)
     weights = []
     for output, node in losses.items():
-        arguments = ", ".join(
-            f"{port}={names[node.wires[port]]}"
-            for port in node.part.block.weighs
-            if port in node.wires
-        )
+        arguments = ", ".join(f"{port}={names[node.wires[port]]}" for port in node.part.weighs)
         weights.append(f'"{output}": {child(node.module)}.weight({arguments})')
     one_line = f"        return {{{', '.join(weights)}}}"
     if len(one_line) <= WIDTH:
@@ -194,7 +190,7 @@ def _weighed(scope: Scope) -> dict[str, BlockNode]:
         node = nodes.get(value.partition(".")[0])
         while isinstance(node, BlockNode) and (read := _read_losses(scope, node)):
             node = nodes.get(read[0].partition(".")[0])  # a formula of a loss sums the same items
-        if is_loss and isinstance(node, BlockNode) and node.part.block.weighs:
+        if is_loss and isinstance(node, BlockNode) and node.part.weighs:
             weighed[output] = node
     return weighed
 
@@ -211,8 +207,7 @@ def _needed(scope: Scope) -> set[str]:
     waiting = [
         node.wires[port].partition(".")[0]
         for node in _weighed(scope).values()
-        for port in node.part.block.weighs
-        if port in node.wires
+        for port in node.part.weighs
     ]
     needed: set[str] = set()
     while waiting:

@@ -29,6 +29,13 @@ def written_body(part: Part, step_axis: str | None) -> str:
     lines += ["    elementwise = True", ""] if part.block.elementwise else []
     lines += [f"    def forward({ports}) -> {result}:"]
     lines += [f"        {line}" for line in part.block.written(part)]
+    if part.weighs:
+        (mask,) = part.weighs
+        lines += [
+            "",
+            f"    def weight(self, {mask}: Tensor) -> Tensor:",
+            f"        return {mask}.sum()",
+        ]
     if part.stores and step_axis is not None:
         lines += _steps(part, step_axis)
     return "\n".join(lines)
