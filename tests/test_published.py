@@ -21,6 +21,10 @@ SMALL: dict[str, dict[str, Any]] = {
     "cross-layer-attention": {"d_model": 16, "heads": 4, "kv_heads": 2, "pairs": 2},
     "deepnet": {"d_model": 16, "heads": 2, "layers": 2},
     "deliberation": {"d_model": 16, "heads": 2, "layers": 2},
+    "confident-translator": {"d_model": 16, "heads": 2, "layers": 1},
+    "gated-attention-unit": {"d_model": 24, "layers": 1, "d_shared": 8, "n": 5},
+    "guided-alignment": {"d_model": 16, "heads": 2, "layers": 2},
+    "hyper-connections": {"d_model": 16, "heads": 2, "layers": 2, "streams": 3},
     "latent-attention": {
         "d_model": 16,
         "heads": 2,
@@ -29,11 +33,20 @@ SMALL: dict[str, dict[str, Any]] = {
         "d_ff": 16,
         "layers": 2,
     },
+    "layer-wise-coordination": {"d_model": 16, "heads": 2, "layers": 2},
+    "learned-mix": {"d_model": 16, "heads": 2, "layers": 1},
+    "macaron": {"d_model": 16, "heads": 2, "layers": 1},
     "mixture-of-depths": {"d_model": 16, "heads": 2, "layers": 2, "capacity": 0.5},
+    "multi-token": {"d_model": 16, "heads": 2, "layers": 1},
     "multi-source": {"d_model": 16, "heads": 2, "d_ff": 16, "layers": 2},
     "primer": {"d_model": 16, "heads": 2, "layers": 1, "max_length": 16},
+    "resformer": {"d_model": 16, "heads": 2, "layers": 3},
     "retnet": {"d_model": 16, "heads": 2, "layers": 2},
+    "sink-token": {"d_model": 16, "heads": 2, "layers": 1},
+    "softmax-off-by-one": {"d_model": 16, "heads": 2, "layers": 1},
+    "ssru": {"d_model": 16, "heads": 2, "layers": 1},
     "talking-heads": {"d_model": 16, "heads": 4, "d_ff": 16, "layers": 2},
+    "transparent-attention": {"d_model": 16, "heads": 2, "layers": 2},
     "transformer-xl": {"d_model": 16, "heads": 4, "d_ff": 16, "layers": 2},
 }
 """Small sizes of the specs that decode."""
@@ -167,3 +180,30 @@ def test_decoding_stores_the_keys_and_values_of_a_pair_of_layers_once() -> None:
     assert sum(buffer.numel() for buffer in stored) == 2 * 7 * (8 + 8)
     kept = state_by_node(spec.graph(), {"B": 1, "T": 7})
     assert kept["decoder.*.attention_1"] == 4 * 2 * 7 * (8 + 8)
+
+
+def test_guided_alignment_is_the_mean_surprise_of_the_aligned_words() -> None:
+    """Of 3 target words and a padding, 2 are aligned to a source word: the loss counts 2 items."""
+    objective = weft.load(
+        FOLDER / "guided-translation.json",
+        model={"spec": "guided-alignment", "params": {"d_model": 16, "heads": 2, "layers": 2}},
+        source_vocab=12,
+        vocab=12,
+        numbers=9,
+    )
+    module: Any = weft.build(objective, seed=1).eval()
+    columns = {
+        "source": torch.tensor([[5, 6, 7]]),
+        "source_numbers": torch.tensor([[4, 5, 6]]),
+        "target": torch.tensor([[8, 9, 10, 0]]),
+        "aligned_numbers": torch.tensor([[6, 8, 4, 0]]),
+    }
+    shifted = module.shifted(x=columns["target"])
+    model = module.model(
+        source=columns["source"], source_mask=columns["source"] > 0, target=shifted
+    )
+    logs = model["alignment"][0] if isinstance(model, dict) else model[0][0]
+
+    assert int(module.weights(**columns)["guide"]) == 2
+    expected = -(logs[0, 2] + logs[2, 0])
+    torch.testing.assert_close(module(**columns)["guide"], expected)

@@ -61,9 +61,9 @@ class _Text(PredictorSettings, Writing):
     include: str | None = None
     """Column with phrases that each output contains, separated by tabs; `null` for none."""
     drafts: tuple[DraftSettings, ...] = ()
-    """Inputs of the model that are written before the answer, such as `[{"input": "draft", "output":
-    "draft_logits", "beam": 2}]`: the output has the logits, and other settings are those of beams.
-    """
+    """Inputs of the model that are written before the answer, such as
+    `[{"input": "draft", "output": "draft_logits", "beam": 2}]`: the output has the logits, and
+    other settings are those of beams."""
 
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
