@@ -238,8 +238,7 @@ class Slot:
     optional: bool = False
     """Whether the slot may stay empty."""
     takes: str = ""
-    """Kind of part that fits, such as `mask`: only blocks whose `fills` is the same.  Empty for
-    any block that has the ports."""
+    """Kind of part that fits: blocks whose `fills` is the same; empty for any with the ports."""
     others: tuple[Port, ...] = ()
     """Further values that the slot's block receives, if it has ports of these names."""
     more: tuple[Port, ...] = ()
@@ -282,8 +281,7 @@ class Signature:
     """Output to the port whose positions it has, if the block changes only what comes before the
     first position of a sequence: after the first step, decoding returns the value of the port."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """Constructor arguments that follow from the types of the wires, beside those that
-    `BlockType.arguments` gives."""
+    """Constructor arguments from the types of the wires, beside those of `BlockType.arguments`."""
     factors: tuple[str, ...] = ()
     """Ports whose zeros are zeros of the first output, as those of a product."""
     earlier: tuple[str, str] | None = None
@@ -389,8 +387,7 @@ class BlockType:
     source: str
     """Paper and section."""
     title: str = ""
-    """Name in diagrams, where `{param}` stands for the value of a param; if empty, the block's name
-    with spaces."""
+    """Name in diagrams, where `{param}` stands for its value; by default, the name with spaces."""
     family: Family = "other"
     """Its main purpose."""
     mixes: str | None = None
@@ -401,8 +398,7 @@ class BlockType:
     diagram draws around the block in its slot, below it (before) and above it (after).  The last
     band above adds the first input."""
     inside: Callable[[Any], Inside] | None = None
-    """For a drawing of its inside: from its use, a `Part`, to its operations; None if there is
-    nothing to show."""
+    """For a drawing of its inside: from its use, a `Part`, to its operations; None to show none."""
     adapts: tuple[str, str] | None = None
     """Kinds of value that it converts from and to, such as `("mask", "bias")`: findings suggest
     it for a wire that does not fit.  `("f", "f")` changes a width."""
@@ -476,8 +472,7 @@ class BlockType:
     """Whether its `forward` loops over positions in Python, which exporters cannot represent."""
     onnx_form: str = ""
     """`method=file:function`: the ONNX export replaces the method of its module by the function,
-    which takes the module and the method's arguments and which torch's exporter can trace; `file`
-    as in `module`."""
+    which takes the module and the method's arguments and can be traced; `file` as in `module`."""
     is_linear_map: bool = False
     """Whether it computes x W^T + b of its only port, from `weight` and `bias` (or None)."""
     takes_linear_output: bool = False
@@ -488,8 +483,7 @@ class BlockType:
     weighs: tuple[str, ...] = ()
     """For a loss, whose first output is a sum over items: the ports that `weight`, a method of its
     module, takes.  It returns the number of items, by which training divides, so these ports must
-    not need the outputs of the model.  `weight` is given those of them that are wired.  A block
-    that is written out has one, a mask, and counts its true elements."""
+    not need the model's outputs.  `weight` is given the wired ones; if written out, one mask."""
     counts: Literal["", "same", "shifted"] = ""
     """Non-padding positions of its output: the `same` as of the ids that it reads, or those of
     these ids `shifted` to the right by 1."""

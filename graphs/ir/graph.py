@@ -250,13 +250,6 @@ class Part:
         return tuple(name for name in self.fill[slot].inputs if name not in entries)
 
     @property
-    def weighs(self) -> tuple[str, ...]:
-        """The wired ports from which a loss counts its items; empty if it is none or cannot."""
-        if next(iter(self.outputs.values())).kind != "loss":
-            return ()
-        return tuple(port for port in self.block.weighs if port in self.inputs)
-
-    @property
     def steps(self) -> bool:
         """Whether decoding calls `begin` and `step` of this block or of a block in its slots."""
         stores = self.block.steps or bool(self.stores)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...blocks.registry import full_path
 from ...graphs.ir.execution import Execution, Fused, FusedGroup
-from ...graphs.ir.graph import BlockNode, Graph, Node, Scope
+from ...graphs.ir.graph import BlockNode, Graph, Node, Part, Scope
 from .forward import WIDTH, call, linear_output, run_lines, signature_line, targets
 from .names import child, member
 
@@ -142,6 +142,13 @@ def _weight(graph: Graph, node: BlockNode) -> float:
     return float(sum(w for name, w in graph.losses.items() if graph.root.outputs[name] == loss))
 
 
+def weighing_ports(part: Part) -> tuple[str, ...]:
+    """Return the wired ports from which a loss counts its items; none if it is no loss."""
+    if next(iter(part.outputs.values())).kind != "loss":
+        return ()
+    return tuple(port for port in part.block.weighs if port in part.inputs)
+
+
 def weighing_first(scope: Scope) -> Sequence[Node]:
     """Return the nodes of a root in execution order, those that weigh its losses first."""
     first = _needed(scope)
@@ -173,7 +180,9 @@ def weights_text(scope: Scope, names: Mapping[str, str]) -> list[str]:
             lines += run_lines(node, names, " " * 8)
     weights = []
     for output, node in losses.items():
-        arguments = ", ".join(f"{port}={names[node.wires[port]]}" for port in node.part.weighs)
+        arguments = ", ".join(
+            f"{port}={names[node.wires[port]]}" for port in weighing_ports(node.part)
+        )
         weights.append(f'"{output}": {child(node.module)}.weight({arguments})')
     one_line = f"        return {{{', '.join(weights)}}}"
     if len(one_line) <= WIDTH:
@@ -190,7 +199,7 @@ def _weighed(scope: Scope) -> dict[str, BlockNode]:
         node = nodes.get(value.partition(".")[0])
         while isinstance(node, BlockNode) and (read := _read_losses(scope, node)):
             node = nodes.get(read[0].partition(".")[0])  # a formula of a loss sums the same items
-        if is_loss and isinstance(node, BlockNode) and node.part.weighs:
+        if is_loss and isinstance(node, BlockNode) and weighing_ports(node.part):
             weighed[output] = node
     return weighed
 
@@ -207,7 +216,7 @@ def _needed(scope: Scope) -> set[str]:
     waiting = [
         node.wires[port].partition(".")[0]
         for node in _weighed(scope).values()
-        for port in node.part.weighs
+        for port in weighing_ports(node.part)
     ]
     needed: set[str] = set()
     while waiting:

@@ -8,6 +8,7 @@ from ...graphs.ir.graph import Part
 from ...graphs.ir.leads import lead_of_axis
 from ...graphs.ir.value_type import ValueType
 from .forward import by_name
+from .losses import weighing_ports
 
 STORING = (".kernels.decode_state:State", ".kernels.decode_state:so_far")
 """What the steps of a block that stores values call, relative to `blocks`."""
@@ -29,8 +30,7 @@ def written_body(part: Part, step_axis: str | None) -> str:
     lines += ["    elementwise = True", ""] if part.block.elementwise else []
     lines += [f"    def forward({ports}) -> {result}:"]
     lines += [f"        {line}" for line in part.block.written(part)]
-    if part.weighs:
-        (mask,) = part.weighs
+    for mask in weighing_ports(part):
         lines += [
             "",
             f"    def weight(self, {mask}: Tensor) -> Tensor:",
