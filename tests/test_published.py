@@ -18,11 +18,18 @@ FOLDER = Path(__file__).parents[1] / "examples/published"
 RUNS = sorted(FOLDER.glob("*-run.json"))
 SPECS = sorted({*FOLDER.glob("*.json")} - {*RUNS})
 SMALL: dict[str, dict[str, Any]] = {
+    "branchformer": {"d_model": 16, "heads": 2, "layers": 2},
+    "canon-layers": {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 1},
     "cross-layer-attention": {"d_model": 16, "heads": 4, "kv_heads": 2, "pairs": 2},
     "deepnet": {"d_model": 16, "heads": 2, "layers": 2},
     "deliberation": {"d_model": 16, "heads": 2, "layers": 2},
     "confident-translator": {"d_model": 16, "heads": 2, "layers": 1},
+    "dynamic-tanh": {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 1},
+    "e-branchformer": {"d_model": 16, "heads": 2, "layers": 2},
+    "forgetting": {"d_model": 16, "heads": 2, "layers": 2},
+    "gated-attention": {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 1},
     "gated-attention-unit": {"d_model": 24, "layers": 1, "d_shared": 8, "n": 5},
+    "griffin": {"d_model": 16, "heads": 2, "layers": 3},
     "guided-alignment": {"d_model": 16, "heads": 2, "layers": 2},
     "hyper-connections": {"d_model": 16, "heads": 2, "layers": 2, "streams": 3},
     "latent-attention": {

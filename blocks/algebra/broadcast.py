@@ -125,8 +125,8 @@ def _pattern(type_: ValueType) -> str:
 
 
 def _refuse_repeated(types: Mapping[str, ValueType], names: Mapping[str, Names]) -> None:
-    """Refuse an axis that occurs twice, unless all values have the same axes."""
-    if len({names[value] for value in names}) == 1:
+    """Refuse an axis that occurs twice, unless all values but single numbers have the same axes."""
+    if len({*names.values()} - {()}) <= 1:
         return
     for value, axes in names.items():
         axis, count = Counter(axes).most_common(1)[0] if axes else ("", 0)
@@ -156,8 +156,9 @@ def _sizes(types: Mapping[str, ValueType], names: Mapping[str, Names]) -> dict[s
 
 def _merged(types: Mapping[str, ValueType], names: Mapping[str, Names]) -> Names:
     """Return all names in the order that the values agree on."""
-    if len({*names.values()}) == 1:
-        return next(iter(names.values()))
+    distinct = {*names.values()} - {()}
+    if len(distinct) <= 1:
+        return next(iter(distinct), ())
     appearance = list(dict.fromkeys(name for axes in names.values() for name in axes))
     key = {name: f"{number:03}" for number, name in enumerate(appearance)}
     before: dict[str, set[str]] = {key[name]: set() for name in appearance}

@@ -314,13 +314,13 @@ def _predicts(run: Run, graph: Graph) -> Iterator[Finding]:
                     f" '{model.name}', because it has a value for each token that is written",
                     help="compute it from the written tokens in the model, or remove 'predict'",
                 )
-    for error in unfed(graph, sorted(ports)).values():
+    for unfed_input in unfed(graph, sorted(ports)).values():
         yield Finding(
             code="R04",
             at="/predict",
-            problem=error.problem,
-            evidence=(f"the wires of '{graph.name}' at {error.location}",),
-            help=f"{error.help}, or remove 'predict'",
+            problem=unfed_input.problem,
+            evidence=(f"the wires of '{graph.name}' at {unfed_input.location}",),
+            help=f"{unfed_input.help}, or remove 'predict'",
         )
 
 
