@@ -8,6 +8,7 @@ import math
 import os
 import sys
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ...plugin import (
@@ -84,7 +85,6 @@ def serve(
     from .access import read_token
     from .server import serve_until_told
 
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
     began = time.monotonic()
     reachable, limited = Access(**access), Limits(**limits)
     token = read_token(reachable.token_file)
@@ -97,7 +97,10 @@ def serve(
         model = open_checkpoints(checkpoint, searched, placement, work=math.inf, once=False)
         return Service(model, limited)
 
-    with bound(reachable.host, reachable.port) as address:
+    with ExitStack() as stack:
+        if not logging.getLogger().handlers:  # with --verbose there is one
+            stack.enter_context(terminal.logged(logging.WARNING))
+        address = stack.enter_context(bound(reachable.host, reachable.port))
         name, number = address.getsockname()[:2]
         shown = f"[{name}]" if ":" in name else name
         terminal.notice(f"listening on port {number}; opening {checkpoint}")

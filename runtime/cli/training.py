@@ -167,7 +167,7 @@ def _code(result: Result) -> int:
 
 def _profile(run: str, out: str | None, overrides: list[str] | None, updates: int) -> None:
     """Profile some updates, and print their time and memory by node."""
-    # Silence the lines that torch's profiler logs when it starts and stops.
+    # Silence the lines that torch's profiler logs when it starts and stops; torch reads these once.
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from .. import api

@@ -115,7 +115,10 @@ compile = compile_model  # noqa: A001 - its public name is `weft.compile`
 
 
 def ready_compiler() -> None:
-    """Set the torch options that all compilations here need, in this process."""
+    """Set the torch options that all compilations here need, in this process.
+
+    They stay, because a compiled module is compiled again whenever a new shape comes.
+    """
     # Two axes of equal size by chance must not become one symbolic size.
     torch.fx.experimental._config.use_duck_shape = False  # noqa: SLF001 - no public API
     # Later processes reuse the code that Inductor generates, also after a restart.

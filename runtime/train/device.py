@@ -168,7 +168,7 @@ def deterministic(device: torch.device, *, enabled: bool) -> Iterator[None]:
 
 
 def _give_workspace(device: torch.device) -> None:
-    """Configure cuBLAS for deterministic products; it reads this once in a process.
+    """Configure cuBLAS for deterministic products, for the entire process: it reads this once.
 
     Raises:
         InputError: it is too late, because CUDA is in use.

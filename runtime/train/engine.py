@@ -111,7 +111,8 @@ class Engine:
             return ""
         summary = [f"{self.world.size} processes"]
         if plan.blocks:
-            # With fsdp and 'tensor' together torch logs a message at every all-gather.
+            # With fsdp and 'tensor' together torch logs a message at every all-gather, as long as
+            # the divided weights exist, so the level stays as it is set here.
             logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)
             divide(self.model, plan.blocks, mesh["tensor"])
             self.spread_weights = True

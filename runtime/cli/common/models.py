@@ -89,7 +89,7 @@ _KERNEL_CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 """Settings of oneDNN and of torch, which both keep them, 1,024 each by default.
 
 Products are compiled for each number of rows, so a long text of lines of all lengths would fill
-both.  They are read at the first product."""
+both.  They are read once, at the first product of the process."""
 OF_THE_RUN = (
     "A search option that is not given takes its value from the checkpoint's run; the defaults "
     "below apply where the run has no value."

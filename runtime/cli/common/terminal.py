@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
@@ -56,19 +56,26 @@ def configured(*, quiet: bool, verbose: bool) -> Iterator[None]:
     """Set how much one command prints on stderr."""
     before = _WISHES.quiet, _WISHES.verbose
     _WISHES.quiet, _WISHES.verbose = quiet, verbose
+    try:
+        with logged(logging.INFO) if verbose else nullcontext():
+            yield
+    finally:
+        _WISHES.quiet, _WISHES.verbose = before
+
+
+@contextmanager
+def logged(level: int) -> Iterator[None]:
+    """Print log messages of a level and above on stderr, until the context ends."""
     root = logging.getLogger()
-    level, handler = root.level, logging.StreamHandler()
+    before, handler = root.level, logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-    if verbose:
-        root.addHandler(handler)
-        root.setLevel(logging.INFO)
+    root.addHandler(handler)
+    root.setLevel(level)
     try:
         yield
     finally:
-        _WISHES.quiet, _WISHES.verbose = before
-        if verbose:
-            root.removeHandler(handler)
-            root.setLevel(level)
+        root.removeHandler(handler)
+        root.setLevel(before)
 
 
 def console(stream: TextIO | None = None) -> Console:

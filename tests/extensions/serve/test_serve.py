@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import signal
 import socket
@@ -38,6 +39,14 @@ def test_an_invalid_address_is_reported(capsys: pytest.CaptureFixture[str]) -> N
     assert main(["serve", "nowhere", "--host", "192.0.2.1", "--port", "0"]) == 1
 
     assert capsys.readouterr().err.count("error: ") == 1
+
+
+def test_what_a_server_logs_ends_with_it() -> None:
+    """Log messages of a notebook are not printed because of a server that has stopped."""
+    before = logging.getLogger().level, logging.getLogger().handlers[:]
+    assert main(["serve", "nowhere", "--host", "192.0.2.1", "--port", "0"]) == 1
+
+    assert (logging.getLogger().level, logging.getLogger().handlers[:]) == before
 
 
 def test_limits_out_of_range_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
