@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 WORDS = {
     r"\bkeep masks?\b|\bkeep\[|\b(source|target)_keep\b": "mask",
     r"\bpacked rows\b|that are no padding|\bweft\.pack\b": "unpadded, non-padding",
-    r"\bslopes?\b": "gradient, if it is one (ALiBi's slopes are in ALLOWED)",
+    r"\bslopes?\b": "gradient (only ALiBi has slopes: see ALLOWED)",
     r"\brecomput\w+": "activation checkpointing, or 'compute again'",
     r"\bset aside\b|\bprojected loss\b": "fused linear cross-entropy",
     r"\bceilings?\b": "peak FLOP/s, or MFU for a share of it",
