@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ...specs.findings import InputError, SpecError, did_you_mean
 from ..ir.block_type import Registry
 from ..ir.canonical import canonical
-from ..ir.graph import Graph, Node
+from ..ir.graph import Graph, Node, reached
 from .partition import subgraph
 
 
@@ -189,10 +189,10 @@ def _check_logits(model: Graph, port: str, output: str) -> None:
 def _nodes_before(model: Graph, value: str) -> dict[str, Node]:
     """Return the nodes from which a value is computed, by name, in the order of the graph."""
     nodes = {node.name: node for node in model.root.nodes}
-    names, waiting = set[str](), [value]
-    while waiting:
-        name, dot, _ = waiting.pop().partition(".")
-        if dot and name not in names:
-            names.add(name)
-            waiting += nodes[name].wires.values()
+    reads = {
+        name: {wire.partition(".")[0] for wire in node.wires.values()} & nodes.keys()
+        for name, node in nodes.items()
+    }
+    start = value.partition(".")[0]
+    names = reached(start, reads) if start in nodes else set[str]()
     return {name: node for name, node in nodes.items() if name in names}

@@ -21,10 +21,9 @@ from ..metrics.losses import Loss
 from ..metrics.metric import Metric
 from ..metrics.registry import METRICS
 from ..system.plugins import Selected
-from .update_values import Ramp
+from .update_values import Value
 
 Positive = Annotated[int, Field(ge=1)]
-_Number = Annotated[float, Field(allow_inf_nan=False)]
 AnyMetric = Annotated[Metric, Selected(METRICS)]
 AnyPredictor = Annotated[PredictorSettings, Selected(PREDICTORS)]
 
@@ -70,7 +69,7 @@ class Task(Settings):
     """Columns and files."""
     tokenizers: Tokenizers = Field(default_factory=dict)
     """Tokenizers of text columns, by name."""
-    values: dict[str, _Number | Ramp] = Field(default_factory=dict)
+    values: dict[str, Value] = Field(default_factory=dict)
     """Inputs of the objective of type `f[]` that no column fills: numbers, or values that change
     over updates such as `{"from": 0, "to": 0.25, "over": 10000}`; after the training, the last."""
     auxiliary: float = Field(default=0.01, ge=0.0, allow_inf_nan=False)

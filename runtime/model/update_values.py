@@ -37,8 +37,10 @@ class Ramp(Settings):
         return self
 
 
-Values = Mapping[str, _Number | Ramp]
-"""Name of an input to its value, or how it changes."""
+Value = _Number | Ramp
+"""A number, or how it changes."""
+Values = Mapping[str, Value]
+"""Name of an input to its value."""
 
 
 def values_at(values: Values, update: int | None) -> dict[str, float]:
