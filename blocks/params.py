@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -54,3 +54,13 @@ class Params(BaseModel):
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
         """Yield the params that were set, for `repr`; the others have their defaults."""
         return ((name, getattr(self, name)) for name in sorted(self.model_fields_set))
+
+
+def only_params(params: BaseModel, _: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constructor arguments of a block of which sizes do not matter: its params."""
+    return params.model_dump()
+
+
+def no_arguments(_: BaseModel, __: Mapping[str, Any]) -> dict[str, Any]:
+    """Return no constructor arguments, for a block without params or without a module."""
+    return {}

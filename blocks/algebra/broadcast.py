@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from graphlib import CycleError
 
 from ...graphs.ir.block_type import MismatchError
 from ...graphs.ir.graph import ordered
 from ...graphs.ir.value_type import Axis, ValueType
-
-Names = tuple[str, ...]
-"""A name for each axis of a value: equal names are the same axis."""
+from .patterns import Names, aligned
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +43,7 @@ class Broadcast:
         ...            "gate": ValueType("f", ("B", "T"), None)}).index("gate")
         '[..., None]'
         """
-        remaining = [name for name in self.result if name not in self.names[value]]
-        if not remaining:
-            return ""
-        mine = self.names[value]
-        first = self.result.index(mine[0]) if mine else len(self.result)
-        inner = ["None" if name in remaining else ":" for name in self.result[first:]]
-        while inner and inner[0] == ":":
-            inner.pop(0)
-        return f"[..., {', '.join(inner)}]" if "None" in inner else ""
+        return aligned(self.result, self.names[value])
 
 
 def broadcast(
@@ -83,16 +73,14 @@ def broadcast(
     _refuse_repeated(types, names)
     axes = _sizes(types, names)
     result = _merged(types, names)
-    return Broadcast(
-        names, result, axes, _lead(types, names, [axes[name] for name in result], result)
-    )
+    return Broadcast(names, result, axes, _lead(types, names, axes, result))
 
 
 def _without_ones(names: Mapping[str, Names], rank: int) -> dict[str, Names]:
     """Return the names, where an axis of size 1 has that of the axis in its place."""
     full = [value for value in names if len(names[value]) == rank]
     columns = list(zip(*(names[value] for value in full), strict=True)) if full else []
-    replaced = {value: names[value] for value in names}
+    replaced = dict(names)
     for value in full:
         replaced[value] = tuple(
             next((other for other in column if other != "1"), "1") if name == "1" else name
@@ -170,15 +158,14 @@ def _merged(types: Mapping[str, ValueType], names: Mapping[str, Names]) -> Names
     except CycleError:
         pairs = ", ".join(f"{value} {type_}" for value, type_ in types.items())
         msg = f"the axes have contradictory orders: {pairs}"
-        last: Sequence[str] = [*names]
         help_ = "permute one of them with einsum@1"
-        raise MismatchError("T03", msg, port=last[-1], help=help_) from None
+        raise MismatchError("T03", msg, port=[*names][-1], help=help_) from None
 
 
 def _lead(
     types: Mapping[str, ValueType],
     names: Mapping[str, Names],
-    axes: Sequence[Axis],
+    axes: Mapping[str, Axis],
     result: Names,
 ) -> int:
     """Return how many first axes of the result each value has in front, or lacks altogether."""
@@ -187,7 +174,7 @@ def _lead(
         if not {*names[value]} & {*result[:count]}:
             return True
         same = names[value][:count] == result[:count]
-        return same and types[value].axes[:count] == (*axes[:count],)
+        return same and types[value].axes[:count] == tuple(axes[name] for name in result[:count])
 
     counts = range(1, len(result) + 1)
     return max((n for n in counts if all(fits(value, n) for value in names)), default=0)

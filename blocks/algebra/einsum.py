@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
 from ...graphs.ir.block_type import Behavior, BlockType, Port, Signature
 from ...graphs.ir.graph import Part
 from ...graphs.ir.value_type import ValueType
 from ..params import Params
-from .patterns import LEAD, Pattern, lower, parsed_pattern, port_type
+from .patterns import LEAD, Pattern, PatternText, lower, parsed_pattern, port_type
 
 PORTS = ("x", "z", "w", "v")
 """The ports, in the order of the pattern."""
@@ -21,15 +21,9 @@ PORTS = ("x", "z", "w", "v")
 class EinsumParams(Params):
     """Params of `einsum`."""
 
-    y: str
+    y: PatternText
     """The axes of the values at the ports x, z, w and v, and of the result, such as
     `b h t k, b h s k -> b h t s`: an axis that the result lacks is summed over."""
-
-    @field_validator("y")
-    @classmethod
-    def _parses(cls, text: str) -> str:
-        """Refuse a text that is not a pattern; return it with single spaces."""
-        return str(parsed_pattern(text))
 
     @model_validator(mode="after")
     def _multiplies(self) -> Self:

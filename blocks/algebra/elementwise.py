@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ...graphs.ir.block_type import BlockType, MismatchError, Port, Signature, port
 from ...graphs.ir.graph import Part
-from ...graphs.ir.value_type import SIZED, Axis, ValueType, dtype_of
+from ...graphs.ir.value_type import SIZED, Axis, ValueType, dtype_of, free_axes
 from ...specs.expressions import (
     CONSTANTS,
     LARGEST,
@@ -98,7 +98,8 @@ def _typed(params: ElementwiseParams, types: Mapping[str, ValueType]) -> Signatu
     kind, size = _result(params, types)
     _refuse_size(params, kind)
     matched = _matched(params, types)
-    letters = _letters(matched)
+    letters: dict[str, Axis] = dict(zip(matched.result, free_axes(matched.result), strict=True))
+    letters |= {name: 1 for name, axis in matched.axes.items() if axis == 1}
     trailing = [letters[name] for name in matched.result[matched.lead :]]
     lead: tuple[Axis, ...] = ("...",) if matched.lead else ()
     inputs = []
@@ -120,18 +121,6 @@ def _typed(params: ElementwiseParams, types: Mapping[str, ValueType]) -> Signatu
 
 def _matched(params: ElementwiseParams, types: Mapping[str, ValueType]) -> Broadcast:
     return broadcast({name: types[name] for name in params.ports}, params.axes)
-
-
-def _letters(matched: Broadcast) -> dict[str, Axis]:
-    """Return a free name for each axis of the result: `b` for `B`, and `n_2` for the third."""
-    letters: dict[str, Axis] = {}
-    for number, name in enumerate(matched.result):
-        if matched.axes[name] == 1:
-            letters[name] = 1
-            continue
-        letter = name.lower() if name.isidentifier() else f"n_{number}"
-        letters[name] = letter if letter not in letters.values() else f"{letter}_{number}"
-    return letters
 
 
 def _range(params: ElementwiseParams, types: Mapping[str, ValueType]) -> Range:

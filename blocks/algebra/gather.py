@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
 from ...graphs.ir.block_type import BlockType, MismatchError, Port, Signature, port
 from ...graphs.ir.graph import Part
 from ...graphs.ir.value_type import ValueType
-from ..params import Params
-from .masking import MASK, aligned, mask_port, refuse_other_kinds, refuse_unknown_names
-from .patterns import Names, Pattern, lower, parsed_pattern, port_type
+from ..params import Params, no_arguments
+from .masking import MASK, mask_port, refuse_other_kinds, refuse_unknown_names
+from .patterns import (
+    Names,
+    Pattern,
+    PatternText,
+    aligned,
+    lower,
+    parsed_pattern,
+    port_type,
+    refuse_permuted,
+)
 from .reduce import reduction_pattern
 
 _TWO = 2
@@ -22,15 +31,9 @@ _TWO = 2
 class GatherParams(Params):
     """Params of `gather`."""
 
-    y: str
+    y: PatternText
     """The axes of the value, of the ids and of the result, such as `b s d, b t -> b t d`: the ids
     count along the axis of the value that the result lacks."""
-
-    @field_validator("y")
-    @classmethod
-    def _parses(cls, text: str) -> str:
-        """Refuse a text that is not a pattern; return it with single spaces."""
-        return str(parsed_pattern(text))
 
     @model_validator(mode="after")
     def _selects(self) -> Self:
@@ -145,7 +148,7 @@ GATHER = BlockType(
     params=GatherParams,
     signature=_gather_signature,
     typed=_gather_typed,
-    arguments=lambda _, __: {},
+    arguments=no_arguments,
     written=_gather_written,
     example={"y": "b t v, b t -> b t"},
     example_inputs={"x": "f[B T 11]", "ids": "ids:11[B T]"},
@@ -155,18 +158,12 @@ GATHER = BlockType(
 class ArgmaxParams(Params):
     """Params of `argmax`."""
 
-    y: str
+    y: PatternText
     """The axes of the value and of the result, which lacks one, such as `b t v -> b t`."""
     mask: str = ""
     """The axes of the mask, such as `b v`; needed only where the value has one of them twice."""
     kind: Literal["ids", "label"] = "ids"
     """Kind of the result, if the axis is a number; otherwise, it is `pos`."""
-
-    @field_validator("y")
-    @classmethod
-    def _parses(cls, text: str) -> str:
-        """Refuse a text that is not a pattern; return it with single spaces."""
-        return str(parsed_pattern(text))
 
     @model_validator(mode="after")
     def _compares(self) -> Self:
@@ -176,9 +173,7 @@ class ArgmaxParams(Params):
         if len(pattern.values) > 1 or len(names) != len(pattern.result) + 1:
             msg = f"'{self.y}': the result must lack one axis of a single value"
             raise ValueError(msg)
-        if pattern.result != tuple(name for name in names if name in pattern.result):
-            msg = f"'{self.y}' also permutes axes; do that with einsum@1"
-            raise ValueError(msg)
+        refuse_permuted(pattern)
         refuse_unknown_names(self.mask, names, "'mask'")
         return self
 
@@ -232,7 +227,7 @@ ARGMAX = BlockType(
     params=ArgmaxParams,
     signature=_argmax_signature,
     typed=_argmax_typed,
-    arguments=lambda _, __: {},
+    arguments=no_arguments,
     written=_argmax_written,
     example={"y": "b t v -> b t"},
     example_inputs={"x": "f[B T 11]"},

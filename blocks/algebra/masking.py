@@ -103,16 +103,3 @@ def refuse_other_kinds(x: ValueType, use: str) -> None:
 def mask_port(names: Names) -> Port:
     """Return the port of a mask with some axes."""
     return Port("mask", ValueType("mask", tuple(map(lower, names))), optional=True, doc=MASK.doc)
-
-
-def aligned(names: Names, of_mask: Names) -> str:
-    """Return the index that aligns a mask with a value; empty if it is not needed.
-
-    >>> aligned(("b", "h", "t", "s"), ("b", "s"))
-    '[..., None, None, :]'
-    """
-    first = names.index(of_mask[0]) if of_mask else len(names)
-    inner = [":" if name in of_mask else "None" for name in names[first:]]
-    while inner and inner[0] == ":":
-        inner.pop(0)
-    return f"[..., {', '.join(inner)}]" if inner else ""

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from ...graphs.ir.block_type import BlockType, Port, Signature, port
 from ...graphs.ir.value_type import ValueType
-from ..params import Count, Flag, Number, Params
+from ..params import Count, Flag, Number, Params, only_params
 
 ROWS = "a value of vectors, of which only the rows, the precision and the device matter"
 _PLANE = 2
@@ -83,7 +83,7 @@ PARAMETER = BlockType(
     params=ParameterParams,
     signature=_signature,
     typed=_typed,
-    arguments=lambda params, _: params.model_dump(),
+    arguments=only_params,
     weights=_weights,
     module=".algebra.parameter_module:Parameter",
     example={"shape": [3, 5], "rows": True},

@@ -10,6 +10,9 @@ import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 from ...graphs.ir.block_type import MismatchError
 from ...graphs.ir.value_type import Axis, ValueType
@@ -134,6 +137,22 @@ def axis_names(text: str) -> Names:
     return names
 
 
+PatternText = Annotated[str, AfterValidator(lambda text: str(parsed_pattern(text)))]
+"""A param with a pattern of values and a result, which is kept with single spaces."""
+
+
+def refuse_permuted(pattern: Pattern) -> None:
+    """Refuse a result whose axes are in another order than those of the only value.
+
+    Raises:
+        ValueError: they are.
+    """
+    (names,) = pattern.values
+    if pattern.result != tuple(name for name in names if name in pattern.result):
+        msg = f"'{pattern}' also permutes axes; do that with einsum@1"
+        raise ValueError(msg)
+
+
 def port_type(names: Names, type_: ValueType, value: str) -> ValueType:
     """Return the type of a port whose axes have names, and which a value fits in kind.
 
@@ -150,3 +169,23 @@ def port_type(names: Names, type_: ValueType, value: str) -> ValueType:
 def lower(name: str) -> str:
     """Return the name of an axis in the type of a port, in which upper case is fixed."""
     return name if name[:1].islower() or name == LEAD else f"_{name}"
+
+
+def aligned(names: Names, mine: Names) -> str:
+    """Return the index that aligns a value that has some axes with one that has all.
+
+    Args:
+        names: names of all axes.
+        mine: those of the value, in the same order.
+
+    Returns:
+        The index; empty if it is not needed.
+
+    >>> aligned(("b", "h", "t", "s"), ("b", "s"))
+    '[..., None, None, :]'
+    """
+    first = names.index(mine[0]) if mine else len(names)
+    inner = [":" if name in mine else "None" for name in names[first:]]
+    while inner and inner[0] == ":":
+        inner.pop(0)
+    return f"[..., {', '.join(inner)}]" if inner else ""

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
 from ...graphs.ir.block_type import BlockType, MismatchError, Port, Signature, port
 from ...graphs.ir.graph import Part
 from ...graphs.ir.value_type import ValueType
-from ..params import Params
+from ..params import Params, no_arguments
 from .masking import (
     MASK,
-    aligned,
     expanded,
     mask_port,
     names_of_mask,
@@ -21,7 +20,15 @@ from .masking import (
     refuse_other_kinds,
     refuse_unknown_names,
 )
-from .patterns import Pattern, lower, parsed_pattern, port_type
+from .patterns import (
+    Pattern,
+    PatternText,
+    aligned,
+    lower,
+    parsed_pattern,
+    port_type,
+    refuse_permuted,
+)
 
 _METHODS = {"max": "amax", "min": "amin"}
 """Reduction to its method of a tensor, where that has another name."""
@@ -38,7 +45,7 @@ _NOTHING = {
 class ReduceParams(Params):
     """Params of `reduce`."""
 
-    y: str
+    y: PatternText
     """The axes of the value and of the result, such as `b t d -> b d`."""
     by: Literal["sum", "mean", "max", "min", "logsumexp"]
     """What becomes of the elements along the axes that the result lacks."""
@@ -47,12 +54,6 @@ class ReduceParams(Params):
     kind: Literal["f", "score", "loss"] | None = None
     """Kind of the result; by default, that of the value.  A `loss` with a mask counts as many items
     as it has true elements."""
-
-    @field_validator("y")
-    @classmethod
-    def _parses(cls, text: str) -> str:
-        """Refuse a text that is not a pattern; return it with single spaces."""
-        return str(parsed_pattern(text))
 
     @model_validator(mode="after")
     def _reduces(self) -> Self:
@@ -65,9 +66,7 @@ class ReduceParams(Params):
         if names == pattern.result:
             msg = f"'{self.y}' reduces no axis"
             raise ValueError(msg)
-        if pattern.result != tuple(name for name in names if name in pattern.result):
-            msg = f"'{self.y}' also permutes axes; do that with einsum@1"
-            raise ValueError(msg)
+        refuse_permuted(pattern)
         if self.kind == "loss" and pattern.result:
             msg = f"'{self.y}' leaves axes, but a loss is a single number"
             raise ValueError(msg)
@@ -170,7 +169,7 @@ REDUCE = BlockType(
     params=ReduceParams,
     signature=_signature,
     typed=_typed,
-    arguments=lambda _, __: {},
+    arguments=no_arguments,
     written=_written,
     weighs=("mask",),
     example={"y": "b t d -> b d", "by": "mean"},

@@ -11,10 +11,9 @@ from ...graphs.ir.block_type import BlockType, MismatchError, Port, Signature, p
 from ...graphs.ir.graph import Part
 from ...graphs.ir.value_type import ValueType
 from ...specs.findings import did_you_mean
-from ..params import Params
+from ..params import Params, no_arguments
 from .masking import (
     MASK,
-    aligned,
     expanded,
     mask_port,
     names_of_mask,
@@ -22,7 +21,7 @@ from .masking import (
     refuse_other_kinds,
     refuse_unknown_names,
 )
-from .patterns import LEAD, Names, Pattern, axis_names, lower, port_type
+from .patterns import LEAD, Names, Pattern, aligned, axis_names, lower, port_type
 
 
 class SoftmaxParams(Params):
@@ -215,7 +214,7 @@ SOFTMAX = BlockType(
     params=SoftmaxParams,
     signature=_signature,
     typed=_typed,
-    arguments=lambda _, __: {},
+    arguments=no_arguments,
     written=_written,
     example={"y": "b t d", "over": "t"},
     example_inputs={"x": "f[B T 8]", "mask": "mask[B T]"},

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...graphs.ir.block_type import BlockType, NoParams, Port, Signature, Slot, never, port
-from ..params import Count, Params, Several
+from ..params import Count, Params, Several, no_arguments, only_params
 
 QUERY = port("query", "pos[b t s]", "position of the query")
 KEY = port("key", "pos[b t s]", "position of the key")
@@ -40,15 +40,6 @@ class BlockSparseParams(Params):
     """Number of first positions that attend to all positions and that all positions attend to."""
 
 
-def _arguments(params: Params, _: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constructor arguments: only the params."""
-    return params.model_dump()
-
-
-def _nothing(_: NoParams, __: Mapping[str, Any]) -> dict[str, Any]:
-    return {}
-
-
 def _signature(_: Params, __: frozenset[str]) -> Signature:
     return Signature(inputs=(QUERY, KEY), outputs=(ALLOWED,))
 
@@ -67,7 +58,7 @@ WINDOW = BlockType(
     source="Beltagy et al. 2020, section 3.1",
     params=WindowParams,
     signature=_signature,
-    arguments=_arguments,
+    arguments=only_params,
     hops=lambda arguments, sizes: -(-_apart(sizes) // arguments["distance"]),
     carries=lambda _: "",
     module=".attention.masks_module:Window",
@@ -85,7 +76,7 @@ CHUNKED = BlockType(
     source="Child et al. 2019, section 4.2 (without strides); Llama 4, local attention",
     params=ChunkedParams,
     signature=_signature,
-    arguments=_arguments,
+    arguments=only_params,
     hops=lambda arguments, sizes: int(sizes["s"] <= arguments["size"]),
     module=".attention.masks_module:Chunked",
     example={"size": 2},
@@ -116,7 +107,7 @@ BLOCK_SPARSE = BlockType(
     source="Zaheer et al. 2020, section 2, without random blocks",
     params=BlockSparseParams,
     signature=_signature,
-    arguments=_arguments,
+    arguments=only_params,
     hops=_sparse_hops,
     module=".attention.masks_module:BlockSparse",
     example={"block": 2, "global_tokens": 1},
@@ -141,7 +132,7 @@ PREFIX = BlockType(
     "key <= query or prefix[key].",
     source="Raffel et al. 2020, section 3.2.1",
     signature=_prefix_signature,
-    arguments=_nothing,
+    arguments=no_arguments,
     module=".attention.masks_module:Prefix",
     example_inputs={**_EXAMPLE, "row": "pos[B T S]", "prefix": "mask[B S]"},
 )
@@ -162,7 +153,7 @@ DOCUMENT = BlockType(
     "document[query] = document[key].",
     source="Krell et al. 2021, section 3.2.2",
     signature=_document_signature,
-    arguments=_nothing,
+    arguments=no_arguments,
     hops=never,
     module=".attention.masks_module:Document",
     example_inputs={**_EXAMPLE, "row": "pos[B T S]", "document": "ids:3[B S]"},
@@ -201,7 +192,7 @@ ALL = BlockType(
     doc="Intersection of two to four masks; y = first and second.",
     source="Dong et al. 2024, section 3.3",
     signature=_combined_signature,
-    arguments=_nothing,
+    arguments=no_arguments,
     module=".attention.masks_module:AllOf",
     example_inputs={**_EXAMPLE, "row": "pos[B T S]"},
     example_fill=_TWO,
@@ -216,7 +207,7 @@ ANY = BlockType(
     doc="Union of two to four masks; y = first or second.",
     source="Dong et al. 2024, section 3.3",
     signature=_combined_signature,
-    arguments=_nothing,
+    arguments=no_arguments,
     fewest_hops=True,
     module=".attention.masks_module:AnyOf",
     example_inputs={**_EXAMPLE, "row": "pos[B T S]"},

@@ -60,17 +60,3 @@ def has_width(type_: ValueType) -> bool:
     """Return whether the last axis of a value is one of features."""
     numbers = type_.kind in ("f", "logits", "logp", "score")
     return numbers and bool(type_.axes) and isinstance(type_.axes[-1], int)
-
-
-def letters(type_: ValueType) -> tuple[Axis, ...]:
-    """Return free names for the axes of a port that takes a type.
-
-    >>> letters(ValueType("f", ("B", "T", "2*S", 8), None))
-    ('b', 't', 'n_2', 'n_3')
-    """
-    names: list[Axis] = []
-    for index, axis in enumerate(type_.axes):
-        name = str(axis).lower()
-        simple = str(axis).isidentifier() and name not in names
-        names.append(name if simple else f"n_{index}")
-    return tuple(names)

@@ -9,10 +9,10 @@ from pydantic import Field, field_validator
 
 from ...graphs.ir.block_type import Behavior, BlockType, MismatchError, Port, Signature, never, port
 from ...graphs.ir.graph import Part
-from ...graphs.ir.value_type import Axis, ValueType, axis_of, terms_of
+from ...graphs.ir.value_type import Axis, ValueType, axis_of, free_axes, terms_of
 from ...specs.form import Name
-from ..params import Params
-from .chosen_axis import AxisName, dimension_of, has_width, letters
+from ..params import Params, no_arguments
+from .chosen_axis import AxisName, dimension_of, has_width
 
 WORDS = frozenset({"time", "width", "layer"})
 
@@ -58,8 +58,8 @@ def _typed(params: ConcatenateParams, types: Mapping[str, ValueType]) -> Signatu
     size: Axis | None = max(numbers) if len(numbers) == len(sizes) else sizes[0]
     features = dimension == len(type_.axes) - 1 and has_width(type_)
     pointwise = features and not any(_lacks(types, name, first) for name in params.names)
-    before: tuple[Axis, ...] = ("...",) if pointwise else letters(type_)[:dimension]
-    after = letters(type_)[dimension + 1 :]
+    before: tuple[Axis, ...] = ("...",) if pointwise else free_axes(type_.axes)[:dimension]
+    after = free_axes(type_.axes)[dimension + 1 :]
     inputs, behavior = [], dict[str, Behavior]()
     for index, (name, length) in enumerate(zip(params.names, lengths, strict=True)):
         letter = f"s_{index}"
@@ -149,7 +149,7 @@ CONCATENATE = BlockType(
     params=ConcatenateParams,
     signature=_signature,
     typed=_typed,
-    arguments=lambda _, __: {},
+    arguments=no_arguments,
     hops=never,
     written=_written,
     example={},

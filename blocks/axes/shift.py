@@ -7,12 +7,10 @@ from typing import Any
 
 from ...graphs.ir.block_type import Behavior, BlockType, MismatchError, Port, Signature, port
 from ...graphs.ir.state_tensor import StateTensor
-from ...graphs.ir.value_type import Axis, ValueType, dtype_of
-from ..params import BEGIN, PAD, Flag, Number, Params
+from ...graphs.ir.value_type import DTYPES, Axis, ValueType, dtype_of
+from ..params import BEGIN, PAD, Flag, Number, Params, no_arguments
 from .chosen_axis import AxisName, dimension_of
 from .slice import Index
-
-_DTYPES = {"integer": "int64", "bool": "bool", "float": "float"}
 
 
 class ShiftParams(Params):
@@ -53,7 +51,7 @@ def _typed(params: ShiftParams, types: Mapping[str, ValueType]) -> Signature:
     arguments: dict[str, Any] = {
         "by": params.by,
         "fill": _fill(params, type_),
-        "dtype": _DTYPES[dtype_of(type_.kind)],
+        "dtype": DTYPES[dtype_of(type_.kind)],
     }
     if shape and steps:
         arguments["shape"] = shape
@@ -117,7 +115,7 @@ SHIFT = BlockType(
     params=ShiftParams,
     signature=_signature,
     typed=_typed,
-    arguments=lambda _, __: {},
+    arguments=no_arguments,
     hops=_hops,
     steps=True,
     state=lambda arguments, sizes, _: {

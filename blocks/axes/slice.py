@@ -9,10 +9,10 @@ from pydantic import Field
 
 from ...graphs.ir.block_type import Behavior, BlockType, MismatchError, Port, Signature, never, port
 from ...graphs.ir.graph import Part
-from ...graphs.ir.value_type import Axis, Terms, ValueType, axis_of, names_of, terms_of
+from ...graphs.ir.value_type import Axis, Terms, ValueType, axis_of, free_axes, names_of, terms_of
 from ...specs.form import Name
-from ..params import Count, Params
-from .chosen_axis import AxisName, dimension_of, has_width, letters
+from ..params import Count, Params, no_arguments
+from .chosen_axis import AxisName, dimension_of, has_width
 
 LARGEST = 1_000_000
 Index = Annotated[int, Field(strict=True, ge=-LARGEST, le=LARGEST)]
@@ -47,7 +47,7 @@ def _slice_signature(_: SliceParams, __: frozenset[str]) -> Signature:
 def _slice_typed(params: SliceParams, types: Mapping[str, ValueType]) -> Signature:
     type_ = types["x"]
     dimension = dimension_of(params.axis, type_, "x")
-    axis, names = type_.axes[dimension], letters(type_)
+    axis, names = type_.axes[dimension], free_axes(type_.axes)
     remaining: tuple[Axis, ...]
     if "before" in types:
         remaining = (_remaining(params, axis, types["before"]),)
@@ -216,7 +216,7 @@ SLICE = BlockType(
     params=SliceParams,
     signature=_slice_signature,
     typed=_slice_typed,
-    arguments=lambda _, __: {},
+    arguments=no_arguments,
     hops=never,
     written=_slice_written,
     example={"axis": "width", "start": 2, "stop": 6},

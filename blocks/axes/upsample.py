@@ -9,9 +9,9 @@ from pydantic import Field
 
 from ...graphs.ir.block_type import BlockType, Port, Signature, never, port
 from ...graphs.ir.graph import Part
-from ...graphs.ir.value_type import ValueType, axis_of, terms_of
-from ..params import Params
-from .chosen_axis import AxisName, dimension_of, letters
+from ...graphs.ir.value_type import ValueType, axis_of, free_axes, terms_of
+from ..params import Params, no_arguments
+from .chosen_axis import AxisName, dimension_of
 
 
 class UpsampleParams(Params):
@@ -33,7 +33,7 @@ def _signature(_: UpsampleParams, __: frozenset[str]) -> Signature:
 
 def _typed(params: UpsampleParams, types: Mapping[str, ValueType]) -> Signature:
     type_ = types["x"]
-    dimension, names = dimension_of(params.axis, type_, "x"), letters(type_)
+    dimension, names = dimension_of(params.axis, type_, "x"), free_axes(type_.axes)
     terms = terms_of(type_.axes[dimension])
     longer = axis_of({name: params.times * factor for name, factor in terms.items()})
     axes = (*names[:dimension], longer, *names[dimension + 1 :])
@@ -58,7 +58,7 @@ UPSAMPLE = BlockType(
     params=UpsampleParams,
     signature=_signature,
     typed=_typed,
-    arguments=lambda _, __: {},
+    arguments=no_arguments,
     hops=never,
     written=_written,
     example={"times": 2},

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ...graphs.ir.block_type import BlockType, Signature, port
-from ..params import Activation, Params
+from ..params import Activation, Params, only_params
 
 
 class ActivationParams(Params):
@@ -15,11 +12,6 @@ class ActivationParams(Params):
     activation: Activation = "relu"
     """Activation function; `gelu_tanh` is the tanh approximation of gelu, `quick_gelu` is
     x * sigmoid(1.702 x), `squared_relu` is max(0, x)^2."""
-
-
-def _arguments(params: Params, _: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constructor arguments: only the params, since the width does not matter."""
-    return params.model_dump()
 
 
 def _activation_signature(_: ActivationParams, __: frozenset[str]) -> Signature:
@@ -39,7 +31,7 @@ ACTIVATION = BlockType(
     "mish: Misra 2020; hard_swish: Howard et al. 2019, section 5.2",
     params=ActivationParams,
     signature=_activation_signature,
-    arguments=_arguments,
+    arguments=only_params,
     module=".feed_forward.activation_module:Activation",
     example={"activation": "gelu"},
     example_inputs={"x": "f[B T 8]"},

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...graphs.ir.block_type import BlockType, Port, Signature, port
-from ..params import Count, Flag, Params
+from ..params import Count, Flag, Params, only_params
 
 MASK = "true at outputs whose first input is not padding"
 """Description of the mask of a shorter output."""
@@ -59,10 +59,6 @@ def _log_mel_signature(params: LogMelParams, wired: frozenset[str]) -> Signature
     )
 
 
-def _log_mel_arguments(params: LogMelParams, _: Mapping[str, Any]) -> dict[str, Any]:
-    return params.model_dump()
-
-
 def _log_mel_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     """Count the product of power spectra and filters; the FFT is not a matrix product."""
     a = arguments
@@ -78,7 +74,7 @@ LOG_MEL = BlockType(
     source="Radford et al. 2023, section 2.2; mel scale: Slaney 1998",
     params=LogMelParams,
     signature=_log_mel_signature,
-    arguments=_log_mel_arguments,
+    arguments=only_params,
     flops=_log_mel_flops,
     module=".frontend.audio_module:LogMel",
     example={},

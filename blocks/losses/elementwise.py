@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ...graphs.ir.block_type import BlockType, NoParams, Port, Signature, port
-
-
-def _nothing(_: NoParams, __: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constructor arguments: none, since the width does not matter."""
-    return {}
+from ..params import no_arguments
 
 
 def _binary_ports(wired: frozenset[str]) -> tuple[Port, Port]:
@@ -42,7 +35,7 @@ BINARY_CROSS_ENTROPY = BlockType(
     "-q log s(x) - (1 - q) log (1 - s(x)), with s the logistic function.",
     source="Clark et al. 2020, section 2; Goodfellow et al. 2016, section 6.2.2.2",
     signature=_binary_signature,
-    arguments=_nothing,
+    arguments=no_arguments,
     weighs=("labels", "classes", "truth", "mask"),
     module=".losses.elementwise_module:BinaryCrossEntropy",
     example_inputs={"logits": "f[B T 1]", "classes": "label:2[B T]", "mask": "mask[B T]"},
@@ -75,7 +68,7 @@ MEAN_SQUARED_ERROR = BlockType(
     "mean_d (x_d - target_d)^2.",
     source="Bishop 2006, section 3.1.1",
     signature=_squared_signature,
-    arguments=_nothing,
+    arguments=no_arguments,
     weighs=("target", "numbers", "mask"),
     module=".losses.elementwise_module:MeanSquaredError",
     example_inputs={"x": "f[B T 8]", "target": "f[B T 8]", "mask": "mask[B T]"},

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ...graphs.ir.block_type import BlockType, Signature, port
-from ..params import Params
+from ..params import Params, only_params
 
 Temperature = Annotated[float, Field(gt=0.0, le=1e6)]
 """A positive number by which logits are divided."""
@@ -40,11 +40,6 @@ def _divergence_signature(_: KLDivergenceParams, wired: frozenset[str]) -> Signa
     )
 
 
-def _params_only(params: Params, _: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constructor arguments: only the params, since the width does not matter."""
-    return params.model_dump()
-
-
 KL_DIVERGENCE = BlockType(
     name="kl_divergence",
     mixes="",
@@ -54,7 +49,7 @@ KL_DIVERGENCE = BlockType(
     source="distillation: Hinton et al. 2015, section 2; symmetric: Liang et al. 2021, section 2.1",
     params=KLDivergenceParams,
     signature=_divergence_signature,
-    arguments=_params_only,
+    arguments=only_params,
     weighs=("mask", "classes"),
     logits_ports=("logits", "target"),
     module=".losses.pairs_module:KLDivergence",
@@ -108,7 +103,7 @@ CONTRASTIVE = BlockType(
     "section 2.3",
     params=ContrastiveParams,
     signature=_contrastive_signature,
-    arguments=_params_only,
+    arguments=only_params,
     flops=_contrastive_flops,
     weighs=("ids", "mask", "images"),
     module=".losses.pairs_module:Contrastive",

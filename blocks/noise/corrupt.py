@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ...graphs.ir.block_type import BlockType, Signature, port
-from ..params import BEGIN, UNKNOWN, Count, Flag, Params, Probability, Several
+from ..params import BEGIN, UNKNOWN, Count, Flag, Params, Probability, Several, only_params
 from .structure import refuse_wrong_ids
 
 FIRST = 4
@@ -180,10 +180,6 @@ def _sample_signature(_: SampleTokensParams, wired: frozenset[str]) -> Signature
     )
 
 
-def _sample_arguments(params: SampleTokensParams, _: Mapping[str, Any]) -> dict[str, Any]:
-    return params.model_dump()
-
-
 SAMPLE_TOKENS = BlockType(
     name="sample_tokens",
     mixes="",
@@ -192,7 +188,7 @@ SAMPLE_TOKENS = BlockType(
     source="Clark et al. 2020, section 2",
     params=SampleTokensParams,
     signature=_sample_signature,
-    arguments=_sample_arguments,
+    arguments=only_params,
     draws=True,
     module=".noise.corrupt_module:SampleTokens",
     example={},

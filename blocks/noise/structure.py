@@ -6,17 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...graphs.ir.block_type import BlockType, NoParams, Signature, never, port
-from ..params import END, PAD, Count, Params, Several
-
-
-def params_only(params: Params, _: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constructor arguments: only the params."""
-    return params.model_dump()
-
-
-def nothing(_: NoParams, __: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constructor arguments: none."""
-    return {}
+from ..params import END, PAD, Count, Params, Several, no_arguments, only_params
 
 
 def refuse_wrong_ids(params: Params, size: int, *names: str) -> None:
@@ -57,7 +47,7 @@ NOT_PADDING = BlockType(
     source="Vaswani et al. 2017, section 3.2.3",
     params=NotPaddingParams,
     signature=_not_padding_signature,
-    arguments=params_only,
+    arguments=only_params,
     counts="same",
     module=".noise.structure_module:NotPadding",
     example={},
@@ -125,7 +115,7 @@ PREFIX_TO_BIAS = BlockType(
     "earlier positions; 0 where s <= t or s is in the prefix, -inf elsewhere.",
     source="Raffel et al. 2020, section 3.2.1; Dong et al. 2019, section 2.3",
     signature=_prefix_bias_signature,
-    arguments=nothing,
+    arguments=no_arguments,
     hops=never,
     module=".noise.structure_module:PrefixToBias",
     example_inputs={"prefix": "mask[B T]", "x": "f[B T 8]"},
@@ -191,7 +181,7 @@ LENGTH_CLASS = BlockType(
     source="Ghazvininejad et al. 2019, section 2.3; Lee et al. 2018, section 3.1",
     params=LengthClassParams,
     signature=_length_signature,
-    arguments=params_only,
+    arguments=only_params,
     hops=never,
     module=".noise.structure_module:LengthClass",
     example={"classes": 4},

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from ...graphs.ir.block_type import BlockType, NoParams, Signature, no_state, port
-from ..params import Count, Flag, Params, Probability, Several
+from ..params import Count, Flag, Params, Probability, Several, no_arguments
 
 
 class EmbeddingParams(Params):
@@ -164,7 +164,7 @@ STEP_POSITION = BlockType(
     "clock; y = x + PE(clock + 1).",
     source="Dehghani et al. 2019, section 2.1, equations 6 and 7",
     signature=_step_signature,
-    arguments=lambda _, __: {},
+    arguments=no_arguments,
     module=".position.position_module:StepPosition",
     example_inputs={"x": "f[B T 8]", "clock": "f[B T 8]"},
 )

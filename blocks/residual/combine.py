@@ -7,11 +7,7 @@ from typing import Any
 
 from ...graphs.ir.block_type import BlockType, NoParams, Signature, never, port
 from ...graphs.ir.state_tensor import StateTensor
-
-
-def _nothing(_: NoParams, __: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constructor arguments: none, since the width does not matter."""
-    return {}
+from ..params import no_arguments
 
 
 def _lengths_signature(_: NoParams, __: frozenset[str]) -> Signature:
@@ -31,7 +27,7 @@ LENGTHS_TO_MASK = BlockType(
     doc="Convert lengths to a padding mask; mask_t = t < length.",
     source="Vaswani et al. 2017, section 3.2.3",
     signature=_lengths_signature,
-    arguments=_nothing,
+    arguments=no_arguments,
     module=".residual.combine_module:LengthsToMask",
     steps=True,
     state=lambda _, sizes, __: {"lengths": StateTensor((sizes["b"],), "int64")},
@@ -58,7 +54,7 @@ MASK_TO_BIAS = BlockType(
     doc="Convert a mask to an additive attention bias; 0 where the mask is true, -inf elsewhere.",
     source="Vaswani et al. 2017, section 3.2.3",
     signature=_mask_to_bias_signature,
-    arguments=_nothing,
+    arguments=no_arguments,
     hops=never,
     module=".residual.combine_module:MaskToBias",
     example_inputs={"mask": "mask[B S]", "x": "f[B T 8]"},
@@ -91,7 +87,7 @@ UNFOLD = BlockType(
     "y_t = x_t + m_t, with m_t = 0 past its end.",
     source="Kalchbrenner et al. 2016, sections 3.1 and 3.2",
     signature=_unfold_signature,
-    arguments=_nothing,
+    arguments=no_arguments,
     hops=never,
     module=".residual.combine_module:Unfold",
     steps=True,

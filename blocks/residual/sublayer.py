@@ -8,14 +8,7 @@ from typing import Annotated, Any, Literal
 from ...graphs.ir.block_type import BlockType, Needs, Port, Signature, Slot, port
 from ...graphs.ir.lora import Adaptable
 from ...graphs.ir.value_type import parse_type
-from ..params import (
-    Count,
-    Epsilon,
-    Flag,
-    Number,
-    Params,
-    Probability,
-)
+from ..params import Count, Epsilon, Flag, Number, Params, Probability, only_params
 
 LAYER_NORM_EPS = 1e-6
 """Default value added to the variance, as in the released code of the paper."""
@@ -288,10 +281,6 @@ def _dropout_signature(_: DropoutParams, __: frozenset[str]) -> Signature:
     )
 
 
-def _dropout_arguments(params: DropoutParams, _: Mapping[str, Any]) -> dict[str, Any]:
-    return params.model_dump()
-
-
 DROPOUT = BlockType(
     name="dropout",
     role="dropout",
@@ -299,7 +288,7 @@ DROPOUT = BlockType(
     source="Srivastava et al. 2014; Vaswani et al. 2017, section 5.4",
     params=DropoutParams,
     signature=_dropout_signature,
-    arguments=_dropout_arguments,
+    arguments=only_params,
     module=".kernels.dropout:Dropout",
     dropout=("dropout",),
     example={"dropout": 0.1},

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
@@ -254,6 +254,10 @@ class TypeTextError(ValueError):
         super().__init__(problem)
 
 
+DTYPES: Mapping[str, str] = {"integer": "int64", "bool": "bool", "float": "float"}
+"""Kind of dtype to the name of the dtype; `float` stands for that of the run."""
+
+
 def dtype_of(kind: str) -> Literal["integer", "bool", "float"]:
     """Return the kind of dtype that values of a kind have."""
     return "integer" if kind in _INTEGER else "bool" if kind == "mask" else "float"
@@ -475,6 +479,20 @@ def settled(type_: ValueType) -> ValueType:
 
     size = None if type_.size is None else bound(type_.size)
     return ValueType(type_.kind, tuple(map(bound, type_.axes)), size)
+
+
+def free_axes(axes: Iterable[Axis]) -> tuple[str, ...]:
+    """Return free names for the axes of a port that takes a value with some axes.
+
+    >>> free_axes(("B", "T", "2*S", 8))
+    ('b', 't', 'n_2', 'n_3')
+    """
+    names: list[str] = []
+    for index, axis in enumerate(axes):
+        name = str(axis).lower()
+        simple = str(axis).isidentifier() and name not in names
+        names.append(name if simple else f"n_{index}")
+    return tuple(names)
 
 
 def is_known(type_: ValueType) -> bool:

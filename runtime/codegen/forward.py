@@ -8,14 +8,13 @@ from collections.abc import Iterable, Mapping, Set
 from ...graphs.ir.execution import PLAIN, Execution
 from ...graphs.ir.graph import BlockNode, Node, RepeatNode, Scope
 from ...graphs.ir.traverse import holds_model
-from ...graphs.ir.value_type import KINDS, ValueType, dtype_of
+from ...graphs.ir.value_type import DTYPES, KINDS, ValueType, dtype_of
 from .names import argument, child, is_reserved
 
 PROJECTED = "projected"
 """Argument of a model whose last linear map a caller may leave to a loss."""
 WIDTH = 100
 """Preferred maximum length of a generated line."""
-_DTYPES = {"integer": "int64", "bool": "bool", "float": "float"}
 _MEANINGS = {"f": "vectors", "mask": "true at positions that may be attended"}
 """Meanings of kinds where that of `KINDS` would repeat the dtype."""
 
@@ -69,7 +68,7 @@ def _described(type_: ValueType) -> str:
     """Return a type with its dtype and meaning, such as `ids:9[B T], int64: ...`."""
     meaning = _MEANINGS.get(type_.kind, KINDS[type_.kind])
     meaning = meaning.replace("`size`", str(type_.size)).replace("the size", str(type_.size))
-    return f"{type_}, {_DTYPES[dtype_of(type_.kind)]}: {meaning}."
+    return f"{type_}, {DTYPES[dtype_of(type_.kind)]}: {meaning}."
 
 
 def variables(scope: Scope, taken: Iterable[str] = ()) -> dict[str, str]:
