@@ -87,14 +87,16 @@ class CopyValues:
         """
         self.values, self.index = checker.context.values, node.index
         keys = [key for key in node.instead if is_expression(key)]
-        words = {word for value in (*keys, *node.params.values()) for word in words_read(value)}
-        values = {name: self.values.resolved.get(name) for name in words - {node.index}}
+        self.words = {
+            word for value in (*keys, *node.params.values()) for word in words_read(value)
+        }
+        values = {name: self.values.resolved.get(name) for name in self.words - {node.index}}
         self.lists = {name: value for name, value in values.items() if isinstance(value, list)}
         self.count = 1 if count is MISSING else count
         places = {name: self.values.place_of(name) for name in self.lists}
         literal = {n: value for n, value in node.params.items() if isinstance(value, list)}
         places |= {name: at + pointer("params", name) for name in literal}
-        self.varies = bool(words & {node.index, *self.lists}) or bool(literal)
+        self.varies = bool(self.words & {node.index, *self.lists}) or bool(literal)
         evaluated = self.count * (self.varies + len(keys))
         self.limited = evaluated > checker.memo.copies_left
         if self.limited:
@@ -190,9 +192,7 @@ def read_settings(
     templates = dict.fromkeys((node.block, *node.instead.values()))
     names = [name for name in templates if name in checker.context.spec.blocks]
     complete = not checker.context.lost.covers(at + "/params")
-    keys = [key for key in node.instead if is_expression(key)]
-    read = {word for value in (*keys, *node.params.values()) for word in words_read(value)}
-    if index is not None and index not in read and complete:
+    if index is not None and index not in by_copy.words and complete:
         findings.report(
             code="W08",
             at=at + "/index",
@@ -232,13 +232,7 @@ def _report_unknown(
     listed = " or ".join(f"'{name}'" for name in names)
     for key, argument in setting.arguments.items():
         if key in params:
-            if holds_spec(argument.value):
-                checker.findings.report(
-                    code="P03",
-                    at=argument.at,
-                    problem=f"param '{key}' of template {listed} cannot hold a spec",
-                    help='hold it in a param of the spec, and use that as \'"use": "=NAME"\'',
-                )
+            _refuse_spec(checker, key, listed, argument.value, argument.at)
             continue
         imported = [
             f"{name}__{key}"
@@ -254,6 +248,17 @@ def _report_unknown(
             problem=f"template {listed} has no param '{key}'",
             help=help_ or "declare it in 'params' of the template, or remove it",
             fix=renamed(argument.at, key, params, written),
+        )
+
+
+def _refuse_spec(checker: Checker, param: str, template: str, value: Any, at: str) -> None:
+    """Report a param of a template that holds a spec."""
+    if holds_spec(value):
+        checker.findings.report(
+            code="P03",
+            at=at,
+            problem=f"param '{param}' of template {template} cannot hold a spec",
+            help='hold it in a param of the spec, and use that as \'"use": "=NAME"\'',
         )
 
 
@@ -333,10 +338,4 @@ def check_declared(checker: Checker) -> None:
         inner, at = inside(checker, name, Setting()), pointer("blocks", name, "params")
         note_reads(checker, inner, name)
         for param, default in template.params.items():
-            if holds_spec(default):
-                checker.findings.report(
-                    code="P03",
-                    at=at + pointer(param),
-                    problem=f"param '{param}' of template '{name}' cannot hold a spec",
-                    help='hold it in a param of the spec, and use that as \'"use": "=NAME"\'',
-                )
+            _refuse_spec(checker, param, f"'{name}'", default, at + pointer(param))
