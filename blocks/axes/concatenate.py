@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ from pydantic import Field, field_validator
 
 from ...graphs.ir.block_type import Behavior, BlockType, MismatchError, Port, Signature, never, port
 from ...graphs.ir.graph import Part
-from ...graphs.ir.value_type import Axis, ValueType, axis_of, free_axes, terms_of
+from ...graphs.ir.value_type import Axis, ValueType, added, free_axes
 from ...specs.form import Name
 from ..params import Params, no_arguments
 from .chosen_axis import AxisName, dimension_of, has_width
@@ -49,10 +50,6 @@ def _typed(params: ConcatenateParams, types: Mapping[str, ValueType]) -> Signatu
     type_, dimension = types[first], _dimension(params, types, first)
     _refuse_different(params, types, first, dimension)
     lengths = [types[name].axes[dimension - _lacks(types, name, first)] for name in params.names]
-    total: dict[str, int] = {}
-    for length in lengths:
-        for name, factor in terms_of(length).items():
-            total[name] = total.get(name, 0) + factor
     sizes = [types[name].size for name in params.names]
     numbers = [size for size in sizes if isinstance(size, int)]
     size: Axis | None = max(numbers) if len(numbers) == len(sizes) else sizes[0]
@@ -67,7 +64,7 @@ def _typed(params: ConcatenateParams, types: Mapping[str, ValueType]) -> Signatu
         inputs.append(Port(name, ValueType(type_.kind, (*lead, letter, *after), types[name].size)))
         if not pointwise and not isinstance(length, int):
             behavior[letter] = "causal" if name == params.names[-1] else "full"
-    output = ValueType(type_.kind, (*before, axis_of(total), *after), size)
+    output = ValueType(type_.kind, (*before, functools.reduce(added, lengths), *after), size)
     return Signature(
         inputs=tuple(inputs),
         outputs=(Port("y", output),),

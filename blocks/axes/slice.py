@@ -9,7 +9,16 @@ from pydantic import Field
 
 from ...graphs.ir.block_type import Behavior, BlockType, MismatchError, Port, Signature, never, port
 from ...graphs.ir.graph import Part
-from ...graphs.ir.value_type import Axis, Terms, ValueType, axis_of, free_axes, names_of, terms_of
+from ...graphs.ir.value_type import (
+    Axis,
+    Terms,
+    ValueType,
+    added,
+    axis_of,
+    free_axes,
+    names_of,
+    terms_of,
+)
 from ...specs.form import Name
 from ..params import Count, Params, no_arguments
 from .chosen_axis import AxisName, dimension_of, has_width
@@ -91,15 +100,13 @@ def _remaining(params: SliceParams, axis: Axis, before: ValueType) -> Axis:
         )
         raise MismatchError("P02", problem, help="remove these params, or the wire of 'before'")
     first = before.axes[dimension_of(params.axis, before, "before")]
-    remaining = terms_of(axis)
-    for name, factor in terms_of(first).items():
-        remaining[name] = remaining.get(name, 0) - factor
-    length = {name: factor for name, factor in remaining.items() if factor}
+    remaining = added(axis, first, -1)
+    length = terms_of(remaining)
     if not length or any(factor < 0 for name, factor in length.items() if name or len(length) == 1):
         problem = f"the axis of 'x' is {axis}, which does not begin with the {first} of 'before'"
         help_ = "wire the value that concatenate@1 put in front"
         raise MismatchError("T03", problem, port="before", help=help_)
-    return axis_of(length)
+    return remaining
 
 
 def _drops_prefix(params: SliceParams, axis: Axis) -> bool:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ...graphs.ir.block_type import BlockType, Port, Signature, never, port
 from ...graphs.ir.graph import Part
-from ...graphs.ir.value_type import ValueType, axis_of, free_axes, terms_of
+from ...graphs.ir.value_type import ValueType, added, free_axes
 from ..params import Params, no_arguments
 from .chosen_axis import AxisName, dimension_of
 
@@ -34,8 +34,7 @@ def _signature(_: UpsampleParams, __: frozenset[str]) -> Signature:
 def _typed(params: UpsampleParams, types: Mapping[str, ValueType]) -> Signature:
     type_ = types["x"]
     dimension, names = dimension_of(params.axis, type_, "x"), free_axes(type_.axes)
-    terms = terms_of(type_.axes[dimension])
-    longer = axis_of({name: params.times * factor for name, factor in terms.items()})
+    longer = added(0, type_.axes[dimension], params.times)
     axes = (*names[:dimension], longer, *names[dimension + 1 :])
     return Signature(
         inputs=(Port("x", ValueType(type_.kind, names, type_.size)),),

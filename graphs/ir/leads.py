@@ -52,14 +52,6 @@ def common_lead(types: Iterable[ValueType], step: str) -> Axis:
     return leads.pop() or 0 if len(leads) == 1 else 0
 
 
-def difference(lead: Axis, other: Axis) -> Axis:
-    """Return how much longer one lead is than another."""
-    terms = terms_of(lead)
-    for name, factor in terms_of(other).items():
-        terms[name] = terms.get(name, 0) - factor
-    return axis_of(terms)
-
-
 def longest_lead(root: Scope, step: str) -> Axis:
     """Return a lead that is at least as long as each lead below a scope; 0 if there is none."""
     longest: dict[str, int] = {}

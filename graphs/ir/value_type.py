@@ -108,6 +108,18 @@ def axis_of(terms: Terms) -> Axis:
     return text + (f"{constant:+d}" if constant else "")
 
 
+def added(axis: Axis, other: Axis, times: int = 1) -> Axis:
+    """Return an axis plus a multiple of another.
+
+    >>> added("S+1", "T", 2), added("T+1", "T", -1)
+    ('S+2*T+1', 1)
+    """
+    terms = terms_of(axis)
+    for name, factor in terms_of(other).items():
+        terms[name] = terms.get(name, 0) + times * factor
+    return axis_of(terms)
+
+
 def is_arithmetic(axis: Axis) -> bool:
     """Return whether an axis is a combination rather than a single name or number."""
     return isinstance(axis, str) and not axis.isidentifier() and axis not in _NO_NAMES

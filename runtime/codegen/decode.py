@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from ...graphs.ir.graph import BlockNode, Graph, Node, RepeatNode, Scope
-from ...graphs.ir.leads import common_lead, difference, leads_of, longest_lead, measured
+from ...graphs.ir.leads import common_lead, leads_of, longest_lead, measured
 from ...graphs.ir.traverse import (
     begun_ports,
     fixed_outputs,
@@ -20,7 +20,7 @@ from ...graphs.ir.traverse import (
     saved_values,
     state_owner,
 )
-from ...graphs.ir.value_type import Axis, names_of, terms_of
+from ...graphs.ir.value_type import Axis, added, names_of, terms_of
 from .execution import begin_lines
 from .forward import (
     by_name,
@@ -369,7 +369,7 @@ def _step_lines(
 def _shift(scope: Scope, node: Node, times: Times) -> Axis:
     """Return how many more positions come before those of a node than before those of its scope."""
     types = [scope.type_of(value) for value in node.wires.values() if value in times.moving]
-    return difference(common_lead(types, times.axis), times.lead(scope))
+    return added(common_lead(types, times.axis), times.lead(scope), -1)
 
 
 def _position(shift: Axis) -> str:
