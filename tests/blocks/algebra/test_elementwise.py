@@ -9,54 +9,17 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from weft.blocks.registry import registry
-from weft.graphs.checker.check import analyse
-from weft.graphs.ir.graph import Graph
-from weft.runtime.codegen.build import build
 from weft.specs.expressions import evaluate
-from weft.specs.findings import Finding
-from weft.specs.load import loaded
+
+from . import single_node
+from .single_node import computed, findings_of, type_of
 
 SIZES = {"B": 2, "T": 3, "S": 4}
 
 
 def spec_of(formula: str, inputs: dict[str, str], **params: Any) -> dict[str, Any]:
     """Return a spec with one formula over inputs of some types."""
-    node = {
-        "use": "elementwise@1",
-        "in": {name: name for name in inputs},
-        "params": {"y": formula, **params},
-    }
-    axes = {"B": "batch", "T": "time", "S": "time"}
-    used = {axis: kind for axis, kind in axes.items() if any(axis in t for t in inputs.values())}
-    return {
-        "format": 1,
-        "name": "formula",
-        "axes": used,
-        "inputs": inputs,
-        "outputs": {"y": "node.y"},
-        "nodes": {"node": node},
-    }
-
-
-def checked(spec: dict[str, Any]) -> tuple[Graph | None, list[Finding]]:
-    """Return the graph of a spec, and its findings."""
-    return analyse(loaded(spec).form, registry())
-
-
-def computed(spec: dict[str, Any], **values: Tensor) -> Tensor:
-    """Return the output of a spec."""
-    graph, _ = checked(spec)
-    assert graph is not None
-    result: Tensor = build(graph)(**values)["y"]
-    return result
-
-
-def type_of(spec: dict[str, Any]) -> str:
-    """Return the type of the output of a spec without mistakes."""
-    graph, findings = checked(spec)
-    assert graph is not None, findings
-    return str(graph.outputs["y"])
+    return single_node.spec_of("elementwise@1", inputs, y=formula, **params)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +197,7 @@ def test_a_wrong_formula_is_found_at_its_place(
     formula: str, inputs: dict[str, str], params: dict[str, Any], code: str, text: str
 ) -> None:
     """Each mistake has its code, names what is wrong, and says a way out."""
-    _, findings = checked(spec_of(formula, inputs, **params))
+    findings = findings_of(spec_of(formula, inputs, **params))
 
     finding = next(finding for finding in findings if finding.code == code)
     assert text in " ".join([finding.problem, *finding.evidence])
