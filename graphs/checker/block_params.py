@@ -21,9 +21,10 @@ from ...specs.findings import certainly_meant, did_you_mean, nearest, pointer, r
 from ...specs.form import Use
 from ...specs.text_edits import Fix, replacing
 from ...specs.wording import converted, describe
-from ..ir.block_type import BlockType, Idle, Needs, Port, Signature, Slot, idle_params
+from ..ir.block_type import BlockType, Needs, Port, Signature, Slot
 from ..ir.graph import Filling, Part
 from ..ir.value_type import UNKNOWN, ValueType
+from .idle_params import Idle, idle_params
 from .records import MISSING, Checker, Context, Findings, StandIn, holds_missing
 
 _TRIED = (True, False, None, 0.25, 1, 8, 512)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -119,37 +119,6 @@ class Unwired:
     """Marks a param that has an effect only if a port of the block is not wired."""
 
     port: str
-
-
-@dataclass(frozen=True, slots=True)
-class Idle:
-    """A param that was set and has no effect."""
-
-    param: str
-    because: Needs | Unwired
-
-
-def idle_params(params: BaseModel, wired: Collection[str]) -> Iterator[Idle]:
-    """Yield the params that differ from their defaults and have no effect.
-
-    Args:
-        params: the params of one use of a block.
-        wired: names of its wired ports.
-    """
-    for name, info in type(params).model_fields.items():
-        if info.is_required() or getattr(params, name) == info.default:
-            continue
-        for mark in info.metadata:
-            if isinstance(mark, Needs | Unwired) and not _holds(mark, params, wired):
-                yield Idle(name, mark)
-                break
-
-
-def _holds(mark: Needs | Unwired, params: BaseModel, wired: Collection[str]) -> bool:
-    if isinstance(mark, Unwired):
-        return mark.port not in wired
-    value = getattr(params, mark.param)
-    return value in mark.values if mark.values else value >= mark.least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
