@@ -65,20 +65,28 @@ def prepare(
         ),
     ] = None,
 ) -> None:
-    """Build a run's tokenizers and binary corpus, and print a report of dropped rows."""
+    """Build a run's tokenizers and binary corpus, and print a report of dropped rows.
+
+    The report also has the median rows, tokens and distinct lengths of an update, and the standard
+    deviation of its lengths.
+    """
     from .. import api
+    from ..data.planning import lengths_in_updates
     from ..system.lock import locked
     from ..train.plan import plan_named
 
     chosen = Path(out) if out else None
     plan = plan_named(run, overridden(overrides), folder=chosen)
-    folder = chosen or Path("outputs") / plan.required()[0].name
+    settings, _ = plan.required()
+    folder = chosen or Path("outputs") / settings.name
     reporter = terminal.Reporter()
     with locked(folder), reporter.shown():
         prepared = api.prepare_run(
             plan, folder, reporter.prepared, workers=workers, log=reporter.log
         )
-    print(json.dumps(prepared.report, indent=2))
+    lengths = lengths_in_updates(prepared.train, settings.batch, settings.seed, settings.accumulate)
+    update = {} if lengths is None else {"update": lengths._asdict()}
+    print(json.dumps({**prepared.report, **update}, indent=2))
 
 
 @command(

@@ -7,8 +7,8 @@ versions of numpy, which does not guarantee that its random generators stay the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,7 @@ def plan_rows(
 
     Rows are shuffled, split into pools, sorted within each pool by the longest time axis and then
     by the difference of the first two, and split into batches; then the batches are shuffled.
+    Pools of one batch are not sorted: batches are split from the shuffled rows.
     The difference is sorted alternately in ascending and descending order, so neighbors are also
     similar where the longest axis changes.  Rows without time axes are shuffled and split.
 
@@ -96,6 +97,8 @@ def plan_rows(
             f" or filter max_length to at most {settings.tokens - 1}",
         )
     order = random.permutation(count if rows is None else rows)
+    if settings.pool == 1:
+        return _cut(order, lengths, settings)
     per_batch = settings.tokens / float(widest.mean())
     if settings.max_sentences is not None:
         per_batch = min(per_batch, settings.max_sentences)
@@ -104,7 +107,7 @@ def plan_rows(
     for start in range(0, len(order), size):
         pool = order[start : start + size]
         pool = pool[_by_length([column_lengths[pool] for column_lengths in lengths])]
-        batches += _cut(pool, widest[pool], settings)
+        batches += _cut(pool, lengths, settings)
     return [batches[index] for index in random.permutation(len(batches))]
 
 
@@ -123,7 +126,7 @@ def plan_rows_in_order(lengths: Lengths, settings: BatchSettings, *, count: int)
     if not lengths:
         return _split(np.arange(count), settings.max_sentences or count)
     order = _by_length(lengths).astype(np.int64)
-    return _cut(order, _widest(lengths)[order], settings)
+    return _cut(order, lengths, settings)
 
 
 def refuse_no_limit(lengths: Sequence[Any], settings: BatchSettings) -> None:
@@ -215,22 +218,131 @@ def _split(rows: Rows, size: int) -> list[Rows]:
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
-def _cut(rows: Rows, widest: NDArray[np.int64], settings: BatchSettings) -> list[Rows]:
+def _cut(rows: Rows, lengths: Lengths, settings: BatchSettings) -> list[Rows]:
     """Split rows into batches in the given order, each as large as the limits allow.
 
     Args:
         rows: rows in the order in which they are split.
-        widest: longest axis of each row; same shape, ascending.
+        lengths: positions of all rows on each time axis.
         settings: limits; a single row that exceeds them becomes a batch of its own.
     """
+    ends = _ends_of_real if settings.count == "real" else _ends_of_padded
     most = len(rows) if settings.max_sentences is None else settings.max_sentences
+    end_of = ends([column_lengths[rows] for column_lengths in lengths], settings.tokens)
     batches, start = [], 0
     while start < len(rows):
-        # The shortest row gives an upper bound; the longest row of the batch decides.
-        capacity = max(1, min(most, settings.tokens // int(widest[start])))
-        longest = widest[start : start + capacity]
-        sizes = longest * np.arange(1, len(longest) + 1)
-        fits = max(1, int(np.count_nonzero(sizes <= settings.tokens)))
-        batches.append(rows[start : start + fits])
-        start += fits
+        end = max(start + 1, min(start + most, end_of(start)))
+        batches.append(rows[start:end])
+        start = end
     return batches
+
+
+def _ends_of_real(lengths: Lengths, tokens: int) -> Callable[[int], int]:
+    """Return the end of the largest batch from a row on, whose lengths add up to a limit."""
+    sums = [np.cumsum(column_lengths) for column_lengths in lengths]
+
+    def end_of(start: int) -> int:
+        before = [int(total[start - 1]) if start else 0 for total in sums]
+        return min(
+            int(np.searchsorted(total, done + tokens, side="right"))
+            for total, done in zip(sums, before, strict=True)
+        )
+
+    return end_of
+
+
+def _ends_of_padded(lengths: Lengths, tokens: int) -> Callable[[int], int]:
+    """Return the end of the largest batch from a row on, whose rows * longest are in a limit."""
+    widest = _widest(lengths)
+
+    def end_of(start: int) -> int:
+        rows = max(1, tokens // int(widest[start]))
+        while True:
+            longest = np.maximum.accumulate(widest[start : start + rows])
+            fits = int(np.count_nonzero(longest * np.arange(1, len(longest) + 1) <= tokens))
+            if fits < rows:
+                return start + fits
+            rows *= 2  # a row after a long first one may be shorter
+
+    return end_of
+
+
+class UpdateLengths(NamedTuple):
+    """Lengths on the last time axis in the updates of a training, such as those of targets."""
+
+    axis: str
+    rows: float
+    """Median number of rows in an update."""
+    tokens: float
+    """Median number of tokens in an update, without padding."""
+    distinct: float
+    """Median number of distinct lengths in an update."""
+    deviation: float
+    """Median over updates of the standard deviation of the lengths in an update."""
+    total: float
+    """Standard deviation of the lengths of all rows."""
+
+    @property
+    def uniform(self) -> bool:
+        """Whether an update holds rows of one length, or almost, of many in the data."""
+        return self.rows > 1 and self.deviation < _UNIFORM * self.total
+
+    def __str__(self) -> str:
+        """Return one line."""
+        return (
+            f"an update: {self.rows:,.0f} rows, {self.tokens:,.0f} tokens of '{self.axis}';"
+            f" distinct lengths {self.distinct:,.0f}, standard deviation {self.deviation:.2f}"
+            f" (all rows: {self.total:.2f})"
+        )
+
+
+_UNIFORM = 0.1
+"""Fraction of the standard deviation of all lengths below which those of an update are alike."""
+SAMPLE = 200_000
+"""Maximum number of rows from which batches are planned for an estimate."""
+
+
+def sampled_rows(count: int, seed: int) -> Rows:
+    """Return all rows of a table, or some at random if there are many."""
+    if count <= SAMPLE:
+        return np.arange(count)
+    return np.random.default_rng(seed).integers(count, size=SAMPLE)
+
+
+def lengths_in_updates(
+    data: Plannable, settings: BatchSettings, seed: int, accumulate: int
+) -> UpdateLengths | None:
+    """Return the lengths in the updates of the first epoch; None without rows or time axes.
+
+    Args:
+        data: rows whose lengths determine the batches.
+        settings: limits of a batch.
+        seed: seed of the shuffle.
+        accumulate: number of batches in one update.
+
+    Raises:
+        InputError: as for `plan_rows`.
+    """
+    axes = dict(data.axes)
+    if not axes or not len(data) or data.starts is not None:
+        return None
+    some = sampled_rows(len(data), seed)
+    lengths = [column_lengths[some] for column_lengths in axes.values()]
+    batches = plan_rows(lengths, settings, seed, 0, count=len(some))
+    # An epoch may end within an update.
+    groups = [batches[n : n + accumulate] for n in range(0, len(batches), accumulate)]
+    name = "target" if "target" in axes else [*axes][-1]
+    of_axis = axes[name][some]
+    updates = [of_axis[np.concatenate(group)] for group in groups]
+
+    def median(measure: Callable[[Rows], Any]) -> float:
+        return float(np.median([measure(update) for update in updates]))
+
+    return UpdateLengths(
+        axis=name,
+        rows=median(len),
+        tokens=median(np.sum),
+        distinct=median(lambda update: len(np.unique(update))),
+        deviation=median(np.std),
+        total=float(of_axis.std()),
+    )

@@ -160,11 +160,15 @@ class BatchSettings(Settings):
     """Size of a batch."""
 
     tokens: int = Field(default=4096, ge=2)
-    """Maximum number of tokens on each side, including padding and end tokens: rows * longest."""
+    """Maximum number of tokens on each side, end tokens included; `count` says which."""
+    count: Literal["padded", "real"] = "padded"
+    """The tokens that `tokens` limits: `padded` counts rows * longest; `real` leaves padding out,
+    for models that are unpadded, so that batches of mixed lengths hold as many tokens as others."""
     max_sentences: int | None = Field(default=None, ge=1)
     """Maximum number of pairs in a batch; `null` means no limit."""
     pool: int = Field(default=1000, ge=1)
-    """Size of the random pools that are sorted by length, in batches.
+    """Size of the random pools that are sorted by length, in batches; 1 sorts nothing, so that a
+    batch is drawn at random and mixes lengths.
 
     Larger pools need less padding; smaller pools mix lengths more.  At 4096 tokens
     and pairs of about 30 tokens, 100 gives 8 % padding and 1000 gives 2 %.

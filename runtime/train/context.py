@@ -23,10 +23,12 @@ from ..compile.torch_compile import CompileReport
 from ..data.columns.column import Column
 from ..data.columns.fitting import Fitting
 from ..data.columns.labels import LabelColumn
+from ..data.planning import lengths_in_updates
 from ..data.preparation import Report
 from ..data.prepare import Prepared, prepare
 from ..data.settings import Settings
 from ..data.table import Table
+from .checks.batches import one_length
 from .device import Place
 from .distributed.sampler import MicroBatches
 from .distributed.world import World
@@ -298,6 +300,13 @@ def training_context(
     listener.log(f"{graph.name}: {graph.parameters():,} parameters")
     for split in ("train", "valid"):
         listener.log(counted(split, prepared.report[split], "rows"))
+    if (
+        lengths := lengths_in_updates(prepared.train, run.batch, run.seed, run.accumulate)
+    ) is not None:
+        listener.log(str(lengths))
+        estimated = any(finding.code == "R07" for finding in plan.warnings)
+        if lengths.uniform and not estimated:
+            listener.log(f"warning: {one_length(run, str(lengths)).problem}")
     return TrainingContext(
         run=run,
         graph=graph,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -16,7 +15,7 @@ from ...graphs.passes.objective import trained_models
 from ...graphs.passes.pipeline import pipeline
 from ...graphs.passes.unpad import plan_unpad
 from ..compile.autotune import Kernels, as_kept, choose_kernels
-from ..data.planning import plan_rows
+from ..data.planning import plan_rows, sampled_rows
 from .context import State, TrainingContext
 from .plan import kernels_to_choose, settings_of_run
 
@@ -30,10 +29,9 @@ WORTH = 0.05
 """Fraction of padding from which `auto` unpads; see docs/decisions/0025."""
 LOGGED = frozenset({"kernels", "parallel"})
 """Passes whose changes are logged where they are chosen or carried out."""
-SAMPLE = 200_000
-"""Maximum number of rows from which the fraction of padding is estimated."""
 SAMPLED = 2_000
-"""The same with sub-word sampling, which takes time."""
+"""Maximum number of rows from which padding is estimated with sub-word sampling, which takes
+time."""
 
 
 def planned_graph(context: TrainingContext, kernels: Kernels | None) -> Graph:
@@ -80,11 +78,8 @@ def padding_of(table: Table, settings: BatchSettings, seed: int) -> float:
     Batches are planned by the lengths without sub-word sampling, which makes rows of one batch
     differ.
     """
-    lengths = list(table.lengths.values())
-    some = np.arange(len(table))
-    if len(table) > SAMPLE:
-        some = np.random.default_rng(seed).integers(len(table), size=SAMPLE)
-        lengths = [column_lengths[some] for column_lengths in lengths]
+    some = sampled_rows(len(table), seed)
+    lengths = [column_lengths[some] for column_lengths in table.lengths.values()]
     positions = tokens = row_count = 0
     for rows in plan_rows(lengths, settings, seed, 0, count=len(some)):
         for column_lengths in table.sampled_lengths(some[rows], (seed, 0)).values():

@@ -9,6 +9,7 @@ import difflib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -86,6 +87,8 @@ def show(
 ) -> None:
     """Print the tree of a spec's nodes, with types and parameters, or how it is computed.
 
+    For a run whose data is prepared in outputs/NAME, a line tells how lengths mix in an update.
+
     --passes alone prints the passes of training, and --code alone the code before all passes.
     The passes of a run are those of its settings, less those of "without". Whether "padding":
     "auto" unpads depends on the data; here it does. Kernels that are "auto" are measured when
@@ -120,6 +123,8 @@ def show(
         return
     if not (passes or code or differs):
         print(json.dumps(as_json(graph), indent=2) if json_ else render(graph))
+        if not json_ and (lengths := _lengths_in_updates(spec, overrides)):
+            print(f"\n{lengths}")
         return
     purpose: Purpose = purposes[0] if purposes else "train"
     left_out = tuple(without or ())
@@ -138,6 +143,22 @@ def show(
 def graph_to_show(spec: str, overrides: list[str] | None) -> Graph:
     """Return the graph of a spec; of a run, that of what it trains."""
     return _opened(spec, overrides)[0]
+
+
+def _lengths_in_updates(spec: str, overrides: list[str] | None) -> str:
+    """Return a line about the lengths in an update of a run, if its data is prepared, or ""."""
+    if (read := run_in(spec)) is None:
+        return ""
+    from ...data.planning import lengths_in_updates
+    from ...data.shards.corpus import HEADER, Corpus
+    from ...train.plan import run_of
+
+    run = run_of(*read, overridden(overrides))
+    folder = Path("outputs") / run.name / "prepared" / "train"
+    if not (folder / HEADER).is_file():
+        return ""
+    lengths = lengths_in_updates(Corpus.open(folder), run.batch, run.seed, run.accumulate)
+    return f"{lengths}, by {folder.parent}" if lengths else ""
 
 
 def _opened(

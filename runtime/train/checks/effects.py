@@ -178,6 +178,16 @@ def _search(run: Run) -> Iterator[Finding]:
 
 def _batch(run: Run) -> Iterator[Finding]:
     """Yield a finding if the size of a batch has no effect, or is not limited."""
+    fields_set = run.batch.model_fields_set
+    cut = [
+        name
+        for name, column in run.data.columns.items()
+        if isinstance(column, TextSettings) and (column.block or column.segment)
+    ]
+    for key in ("count", "pool"):
+        if key in fields_set and changed(run.batch, key) and (cut or not has_time_axis(run)):
+            why = f"the column '{cut[0]}' has rows of one length" if cut else "rows have no lengths"
+            yield unused(f"/batch/{key}", f"'{key}' has no effect: {why}", "remove it")
     if has_time_axis(run):
         return
     if run.batch.max_sentences is None:
@@ -187,7 +197,7 @@ def _batch(run: Run) -> Iterator[Finding]:
             problem="no column has a time axis, so 'tokens' does not limit a batch",
             help="set 'max_sentences' to the number of rows of a batch",
         )
-    elif "batch" in run.model_fields_set and "tokens" in run.batch.model_fields_set:
+    elif "batch" in run.model_fields_set and "tokens" in fields_set:
         yield unused(
             "/batch/tokens",
             "no column has a time axis, so there are no tokens",

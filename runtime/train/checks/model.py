@@ -16,10 +16,8 @@ from ....graphs.passes.objective import (
     feeds_of,
     read_texts,
     source_among,
-    trained_models,
 )
 from ....graphs.passes.parallel import divided_blocks
-from ....graphs.passes.unpad import plan_unpad
 from ....graphs.passes.writing import written_before
 from ....specs.findings import Finding, InputError, pointer
 from ...data.columns.column_settings import TextSettings
@@ -27,6 +25,7 @@ from ...decode.predictors.search import MaskPredict
 from ...decode.settings import Writing
 from ..run import LeftOut, Run
 from ..schedule import learning_rate
+from .batches import stays_padded, unfit_count
 from .effects import changed, longest_text, special_tokens, unused
 from .metrics import metric_places, unknown_losses
 
@@ -49,6 +48,7 @@ def objective_fits(run: Run, graph: Graph) -> Iterator[Finding]:
     yield from _trains(graph)
     yield from _selections(run, graph)
     yield from _limits(run, graph)
+    yield from unfit_count(run, graph)
     yield from _partition(run, graph)
     yield from _model_settings(run, graph)
     yield from _left_out(run, graph)
@@ -179,7 +179,7 @@ def _model_settings(run: Run, graph: Graph) -> Iterator[Finding]:
     if changed(run, "auxiliary") and not graph.root.unwired_losses():
         problem = f"the models of '{graph.name}' have no loss that the objective leaves unwired"
         yield unused("/auxiliary", problem, "remove it")
-    if run.padding == "unpadded" and (why := _stays_padded(graph)):
+    if run.padding == "unpadded" and (why := stays_padded(graph)):
         yield Finding(code="R04", at="/padding", problem=why, help="set it to 'auto', or remove it")
     parts = (visit.part for visit in visits(graph.root))
     if run.dropout_from > 1 and not any(isinstance(part, Part) and part.drops for part in parts):
@@ -189,16 +189,6 @@ def _model_settings(run: Run, graph: Graph) -> Iterator[Finding]:
         learning_rate(1, run.schedule, deployed_graph(graph).params.get("d_model"))
     except InputError as error:
         yield Finding(code="R04", at="/schedule", problem=error.problem, help=error.help)
-
-
-def _stays_padded(graph: Graph) -> str:
-    """Return why no model of an objective can be unpadded; "" if one can."""
-    models = trained_models(graph).values() or [graph]
-    plans = {model.name: plan_unpad(model) for model in models}
-    if any(plan.axes for plan in plans.values()):
-        return ""
-    name, plan = next(iter(plans.items()))
-    return f"'{name}' cannot be unpadded: {plan.why}"
 
 
 def _left_out(run: Run, graph: Graph) -> Iterator[Finding]:

@@ -13,7 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from weft.runtime.data.batches import prefetch
 from weft.runtime.data.columns.registry import columns_of
-from weft.runtime.data.planning import Lengths, plan_rows, plan_rows_in_order
+from weft.runtime.data.planning import (
+    Lengths,
+    lengths_in_updates,
+    plan_rows,
+    plan_rows_in_order,
+)
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.shards.corpus import Corpus, CorpusWriter
 from weft.runtime.data.symbols import Symbols
@@ -313,3 +318,49 @@ def test_closing_ends_the_thread_and_its_work() -> None:
 
     assert threading.active_count() == before
     assert next(numbers) <= 5
+
+
+@given(pairs_of_lengths, batch_settings)
+def test_batches_of_real_tokens_hold_as_many_as_the_limit_allows(
+    rows: list[tuple[int, int]], settings: BatchSettings
+) -> None:
+    """Lengths add up to the limit at most, on each side, whatever the order of the rows."""
+    sides = ended(rows)
+
+    plan = planned(sides, settings.model_copy(update={"count": "real"}))
+
+    assert sorted(row for batch in plan for row in batch) == list(range(len(rows)))
+    assert all(side[batch].sum() <= settings.tokens for batch in plan for side in sides)
+
+
+def test_random_batches_of_real_tokens_are_full_and_mix_lengths() -> None:
+    """As sorted ones are full; padded, a random batch holds fewer than two thirds of them."""
+    sides = lognormal(34_000)
+    random = BatchSettings(pool=1, count="real")
+
+    real = [sides[1][rows].sum() for rows in planned(sides, random)]
+    padded = [sides[1][rows].sum() for rows in planned(sides, BatchSettings(pool=1))]
+
+    assert np.mean(real) > 0.95 * 4096
+    assert np.mean(padded) < 0.5 * 4096
+
+
+@pytest.mark.integration
+def test_the_lengths_in_an_update_by_hand(tmp_path: Path) -> None:
+    """Ten pairs of 3 tokens and ten of 5: sorted, an update of four holds one length."""
+    with CorpusWriter(tmp_path / "c", vocab_size=9) as writer:
+        for row in range(20):
+            writer.add([4] * 2, [4] * (2 if row < 10 else 4))
+    corpus = Corpus.open(tmp_path / "c")
+    settings = BatchSettings(tokens=20, max_sentences=2)
+
+    alike = lengths_in_updates(corpus, settings, 1, 1)
+    mixed = lengths_in_updates(corpus, settings, 1, 10)
+
+    assert alike is not None
+    assert (alike.axis, alike.rows, alike.distinct) == ("target", 2.0, 1.0)
+    assert (alike.deviation, alike.total) == (0.0, 1.0)
+    assert alike.uniform
+    assert mixed is not None
+    assert (mixed.rows, mixed.tokens, mixed.distinct, mixed.deviation) == (20.0, 80.0, 2.0, 1.0)
+    assert not mixed.uniform

@@ -14,6 +14,7 @@ from weft.runtime.cli.main import main
 from weft.runtime.data.readers.split import Split
 from weft.runtime.data.settings import FilterSettings
 from weft.runtime.spec.check import graph_of
+from weft.runtime.train.checks.effects import without_effect
 from weft.runtime.train.checks.model import objective_fits
 from weft.runtime.train.plan import load_run, plan_run, plan_value
 from weft.runtime.train.run import Run
@@ -286,7 +287,7 @@ def test_every_code_has_a_paragraph() -> None:
     """With cause, example and fix, as the codes of specs have."""
     described = set(re.findall(r"^### (R\d\d)$", PAGE, re.MULTILINE))
 
-    assert described == {"R01", "R02", "R03", "R04", "R05", "R06"}
+    assert described == {"R01", "R02", "R03", "R04", "R05", "R06", "R07"}
 
 
 def test_a_key_of_another_type_names_that_type(tmp_path: Path) -> None:
@@ -338,3 +339,51 @@ def test_a_search_may_lack_the_column_of_its_source() -> None:
         "/data/columns/type",
         "/data/columns/tokenizer",
     }
+
+
+SORTED = {"tokens": 5}
+"""A batch of one or two of the sentences of the toy run, so that an epoch has many."""
+
+
+@pytest.mark.parametrize(
+    ("batch", "accumulate", "at"),
+    [
+        (SORTED, 1, "/accumulate"),
+        ({**SORTED, "pool": 150}, 1, "/batch/pool"),
+        ({**SORTED, "count": "real"}, 1, "/accumulate"),
+        (SORTED, 2, ""),
+        ({**SORTED, "pool": 20}, 1, ""),
+        ({**SORTED, "pool": 1, "count": "real"}, 1, ""),
+        ({"tokens": 200}, 1, ""),
+    ],
+)
+def test_updates_of_one_length_are_a_warning(
+    toy_run: Maker, batch: dict[str, Any], accumulate: int, at: str
+) -> None:
+    """Where a batch is an update and one of a hundred or more that are sorted together."""
+    plan = plan_run(toy_run(batch=batch, accumulate=accumulate), "run.json")
+
+    assert [(finding.code, finding.at) for finding in plan.warnings] == (
+        [("R07", at)] if at else []
+    )
+    assert not plan.errors
+
+
+def test_real_tokens_need_a_model_without_padding(toy_run: Maker) -> None:
+    """Otherwise a batch would exceed the memory that the limit protects."""
+    batch = {"tokens": 200, "pool": 1, "count": "real"}
+
+    [finding] = plan_run(toy_run(batch=batch, without=("unpad",)), "run.json").findings
+
+    assert (finding.code, finding.level, finding.at) == ("R04", "error", "/batch/count")
+
+
+def test_counts_of_tokens_have_no_effect_on_rows_of_one_length() -> None:
+    """Blocks of a language model are full, and images have no tokens."""
+    for name, column in (
+        ("language-model-multi30k", {"data.columns.text.block": 64}),
+        ("image-classification-digits", {}),
+    ):
+        run, _ = load_run(name, {**column, "batch.pool": 1})
+        findings = [finding for finding in without_effect(run) if finding.at == "/batch/pool"]
+        assert [finding.code for finding in findings] == ["R01"]
