@@ -97,7 +97,18 @@ def _typed(params: ReduceParams, types: Mapping[str, ValueType]) -> Signature:
         outputs=(Port("y", output, doc="the reduced value; 0 where the mask excludes all of it"),),
         behavior={lower(name): "full" for name in names if name not in result},
         ordered=False,
+        factors=("x",) if _keeps_zeros(params, types["x"]) else (),
     )
+
+
+def _keeps_zeros(params: ReduceParams, x: ValueType) -> bool:
+    """Return whether zeros stay zeros: in a sum, or along axes of known sizes."""
+    written = parsed_pattern(params.y)
+    names = expanded(written.values[0], x)
+    result = _expanded_result(written, x)
+    sizes = (axis for name, axis in zip(names, x.axes, strict=True) if name not in result)
+    numbers = all(isinstance(size, int) for size in sizes)
+    return params.by == "sum" or (numbers and params.by != "logsumexp")
 
 
 def reduction_pattern(text: str, of_mask: str, types: Mapping[str, ValueType]) -> Pattern:

@@ -119,7 +119,7 @@ class AttentionParams(Adaptable, Params):
     latent attention and Transformer-XL do; it needs `causal`."""
 
 
-def _slots(read: str) -> tuple[Slot, ...]:
+def _slots(read: str, *, causal: bool) -> tuple[Slot, ...]:
     """Return the slots, given the axis of the positions that are read."""
 
     def slot(name: str, entry: Port, output: str, doc: str, **more: Any) -> Slot:
@@ -150,7 +150,13 @@ def _slots(read: str) -> tuple[Slot, ...]:
             takes="mask",
             others=(pair[1], pair[2]),
         ),
-        slot("after_softmax", port("x", scores), scores, "applied to the attention weights"),
+        slot(
+            "after_softmax",
+            port("x", scores),
+            scores,
+            "applied to the attention weights",
+            earlier=causal,
+        ),
         slot("output", port("x", outputs), outputs, "applied to the output of the heads"),
     )
 
@@ -171,12 +177,13 @@ def _signature(params: AttentionParams, wired: frozenset[str]) -> Signature:
             port("bias", f"bias[b t {s}]?", "added to the scores; -inf masks a pair"),
         ),
         outputs=(port("y", "f[b t d_model]", "attention output at each position"),),
-        slots=_slots(s),
+        slots=_slots(s, causal=params.causal),
         same={"s": "t", "d_memory": "d_model"} if alone else {},
         behavior={"t": "causal" if params.causal else "full"}
         if alone or aligned
         else {"s": "full"},
         ordered=params.causal or not {"/position", "/mask", "bias"}.isdisjoint(wired),
+        pairs=("bias",),
     )
 
 

@@ -6,6 +6,7 @@ value heads, K and V key and value widths of one head; R rows = N sentences x be
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -252,7 +253,8 @@ class Attention(Parts):
         )
         if "key" in cache.fixed:
             query_RHTK = self._queries(self.query(x), wires, states, position)
-            y_RHTV = self._attend_fixed(query_RHTK, cache.fixed, bias, wires)
+            at = (states, position)
+            y_RHTV = self._attend_fixed(query_RHTK, cache.fixed, bias, wires, at)
             return self._merge(y_RHTV, wires, states=states, position=position)
         end = position + x.size(1)
         reach = None if self.mask is None else self.mask.reach
@@ -277,7 +279,7 @@ class Attention(Parts):
             name: stored_so_far(cache, name, wire, position) if name in new_wires else wire
             for name, wire in self._wires_of("mask", wires).items()
         }
-        functions = self._functions(query_RHTK, key, wires)
+        functions = self._functions(query_RHTK, key, wires, states, position)
         if bias is not None:
             bias = bias[:, None, :, first:end]
         if x.size(1) > 1 or not (self.mask is None or self.mask.exact):
@@ -301,8 +303,9 @@ class Attention(Parts):
         fixed: Mapping[str, Tensor],
         bias: Tensor | None,
         wires: Mapping[str, Tensor],
+        at: tuple[Mapping[str, Any], int],
     ) -> Tensor:
-        """Attend to a memory that does not grow, [R, H, T, V]."""
+        """Attend to a memory that does not grow, [R, H, T, V]; `at` is of what decodes in slots."""
         key, length = fixed["key"], query_RHTK.size(2)
         query = query_RHTK.unflatten(0, (key.size(0), -1)).transpose(1, 2).flatten(2, 3)
         if bias is not None:
@@ -316,10 +319,25 @@ class Attention(Parts):
             scale=self.scale,
             bias=bias,
             cores=self.cores,
-            **self._functions(query, key, wires),
+            **self._of_rows(self._functions(query, key, wires, *at), length),
         )
         y_RHTV: Tensor = y.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
         return y_RHTV
+
+    def _of_rows(self, functions: Mapping[str, Any], length: int) -> dict[str, Any]:
+        """Return functions of scores, those of templates applied to each row, [R, H, T, S]."""
+
+        def by_row(function: Any, x: Tensor) -> Tensor:
+            rows = x.unflatten(2, (-1, length)).transpose(1, 2)
+            y: Tensor = function(rows.flatten(0, 1)).unflatten(0, rows.shape[:2])
+            return y.transpose(1, 2).flatten(2, 3)
+
+        return {
+            name: functools.partial(by_row, value)
+            if callable(value) and (name in self.stepping or self.ports.get(name))
+            else value
+            for name, value in functions.items()
+        }
 
     def _rows(self, port: str, value: Tensor) -> Rows | None:
         """Return the rows of an unpadded value; None for a padded value."""

@@ -21,6 +21,7 @@ def _gates_signature(_: HeadGatesParams, __: frozenset[str]) -> Signature:
         inputs=(port("x", "f[b heads t d]", "one matrix for each head"),),
         outputs=(port("y", "f[b heads t d]", "the matrices, each multiplied by a scalar"),),
         sized=("heads",),
+        factors=("x",),
     )
 
 
@@ -51,6 +52,7 @@ def _talking_signature(_: NoParams, __: frozenset[str]) -> Signature:
         inputs=(port("x", "f[b heads t s]", "scores or attention weights of each head"),),
         outputs=(port("y", "f[b heads t s]", "linear combinations over the heads"),),
         sized=("heads",),
+        factors=("x",),
     )
 
 

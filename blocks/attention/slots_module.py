@@ -7,7 +7,7 @@ and value widths of one head; R rows = N sentences x beams, L positions of a dec
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -85,7 +85,8 @@ class Parts(nn.Module):
             return x
         passed = self._wires_of(slot, wires)
         if states is not None and slot in states:
-            y: Tensor = part.step(x=x, state=states[slot], position=position, **passed)
+            moving = {name: wire for name, wire in passed.items() if name not in states[""].fixed}
+            y: Tensor = part.step(x=x, state=states[slot], position=position, **moving)
         else:
             y = part(x=x, **passed)
         return y
@@ -108,7 +109,12 @@ class Parts(nn.Module):
         return pairs
 
     def _functions(
-        self, query_BHTK: Tensor, key_BGSK: Tensor, wires: Mapping[str, Tensor]
+        self,
+        query_BHTK: Tensor,
+        key_BGSK: Tensor,
+        wires: Mapping[str, Tensor],
+        states: Mapping[str, Any] | None = None,
+        position: int = 0,
     ) -> dict[str, Any]:
         """Return the arguments of `attend` for the parts that change scores or weights."""
         functions: dict[str, Any] = {}
@@ -119,7 +125,9 @@ class Parts(nn.Module):
             functions["inner"] = term
         for name in ("score", "after_softmax"):
             if getattr(self, name) is not None:
-                functions[name] = _of_x(getattr(self, name), self._wires_of(name, wires))
+                functions[name] = functools.partial(
+                    self._through, name, wires=wires, states=states, position=position
+                )
         if self.score is not None:
             functions["elementwise"] = getattr(self.score, "elementwise", False)
         return functions
@@ -148,16 +156,6 @@ class Parts(nn.Module):
             allowed = allowed & of_pairs(pairs, query_T, key_S, query_RHTK.size(0))
         base = query_RHTK.new_zeros(1, 1, *allowed.shape[-2:]) if bias is None else bias
         return base.masked_fill(~allowed, float("-inf"))
-
-
-def _of_x(part: Any, wires: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
-    """Return a part as a function of its port `x`, with the wires that it reads."""
-
-    def function(x: Tensor) -> Tensor:
-        y: Tensor = part(x=x, **wires)
-        return y
-
-    return function
 
 
 def repeated(fixed: Mapping[str, Tensor], rows: int, skip: Collection[str]) -> dict[str, Tensor]:

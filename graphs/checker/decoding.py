@@ -9,7 +9,7 @@ the block declares (`BlockType.carries`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ...specs.findings import did_you_mean, pointer, respelled
@@ -19,7 +19,15 @@ from ..ir.leads import lead_of, lead_of_axis, leads_of, longest_lead, measured, 
 from ..ir.state_tensor import Segments
 from ..ir.traverse import holds_model, model_of, moving_ports, moving_values, root_moving
 from ..ir.value_type import is_known, names_of, time_axes
-from .pairs import Obstacle, Pairs
+from .pairs import (
+    Obstacle,
+    Pairs,
+    into_slot,
+    pairs_out,
+    part_obstacles,
+    slot_obstacles,
+    summed_names,
+)
 from .records import MISSING, Checker, Findings, Values
 
 
@@ -32,8 +40,13 @@ def find_obstacles(graph: Graph) -> Iterator[Obstacle]:
     if not starts and not any(moves_along(type_, axis) for type_ in graph.inputs.values()):
         yield Obstacle("/step/axis", "no input has that axis", f"give an input a type with {axis}")
         return
-    obstacles, moving = _in_scope(graph.root, starts, axis)
+    obstacles, moving, outputs = _in_scope(graph.root, starts, axis, Pairs())
     yield from obstacles or _leads(graph, starts, moving, axis)
+    nodes = {node.name: node for node in graph.root.nodes}
+    for port in () if obstacles else outputs.names:
+        problem = f"its output has pairs of positions of {axis}"
+        help_ = "sum over the keys first, with einsum@1 after a causal softmax@1"
+        yield Obstacle(nodes[graph.root.outputs[port].partition(".")[0]].at, problem, help_)
 
 
 def _leads(
@@ -55,16 +68,22 @@ def _leads(
 
 
 def _in_scope(
-    scope: Scope, starts: frozenset[str], axis: str
-) -> tuple[list[Obstacle], frozenset[str]]:
-    """Return the obstacles of a scope, and the values that move.
+    scope: Scope, starts: frozenset[str], axis: str, pairs: Pairs
+) -> tuple[list[Obstacle], frozenset[str], Pairs]:
+    """Return the obstacles of a scope, the values that move, and the outputs with pairs.
 
     The outputs of an obstacle count as fixed, so that the nodes that read them are not reported.
+
+    Args:
+        scope: the root, or the inside of a template.
+        starts: its inputs that move.
+        axis: the step axis.
+        pairs: its inputs with pairs of positions.
     """
     results = scope.results.setdefault(f"{__name__}.in_scope", {})
-    if (starts, axis) not in results:
+    key = starts, axis, pairs
+    if key not in results:
         moving, obstacles = set(starts), list[Obstacle]()
-        pairs = Pairs(axis)
         typed = {name for name, type_ in scope.inputs.items() if is_known(type_)}
         for node in scope.nodes:
             typed.update(f"{node.name}.{port}" for port, t in node.outputs.items() if is_known(t))
@@ -74,53 +93,51 @@ def _in_scope(
                 if value in moving or (value not in typed and _takes(node, port, axis))
             )
             if ports:
-                inside, outputs = _in_node(node, ports, axis, pairs)
+                inside, outputs, of_outputs = _in_node(node, ports, axis, pairs.at(node.wires))
                 obstacles += inside
-                if outputs:
-                    pairs.note(node)
+                pairs = pairs.beside(of_outputs.of(node))
                 moving.update(f"{node.name}.{port}" for port in outputs)
-        obstacles += pairs.outputs(scope)
-        results[starts, axis] = obstacles, frozenset(moving)
-    known_results: tuple[list[Obstacle], frozenset[str]] = results[starts, axis]
+        results[key] = obstacles, frozenset(moving), pairs.at(scope.outputs)
+    known_results: tuple[list[Obstacle], frozenset[str], Pairs] = results[key]
     return known_results
 
 
 def _in_node(
     node: Node, ports: frozenset[str], axis: str, pairs: Pairs
-) -> tuple[list[Obstacle], frozenset[str]]:
-    """Return the obstacles of a node, and its outputs that move.
+) -> tuple[list[Obstacle], frozenset[str], Pairs]:
+    """Return the obstacles of a node, its outputs that move, and those with pairs.
 
     Args:
         node: the node.
         ports: its ports that move; of a repeat, in the first copy.
         axis: the step axis.
-        pairs: the values before it with pairs of positions.
+        pairs: its ports with pairs of positions.
     """
     outputs = frozenset(node.outputs)
-    obstacles = list(pairs.obstacles(node))
-    if obstacles:
-        return obstacles, frozenset()
     if isinstance(node, BlockNode):
-        obstacles = list(_in_part(node.part, ports, axis, node.at, pairs.summed(node)))
+        obstacles, of_outputs = _in_part(node.part, ports, axis, node.at, pairs)
         obstacles = obstacles or list(_without_axis(node.part, axis, node.at))
-        return obstacles, frozenset() if obstacles else outputs
+        return (obstacles, frozenset(), Pairs()) if obstacles else ([], outputs, of_outputs)
     carry = node.carry if isinstance(node, RepeatNode) else ()
     while True:
-        insides = [(body, *_in_scope(body, ports, axis)) for _, body, _ in node.insides()]
-        obstacles = [obstacle for _, inside, _ in insides for obstacle in inside]
+        insides = [(body, *_in_scope(body, ports, axis, pairs)) for _, body, _ in node.insides()]
+        obstacles = [obstacle for _, inside, *_ in insides for obstacle in inside]
         if obstacles:
-            return obstacles, frozenset()
+            return obstacles, frozenset(), Pairs()
         moving = frozenset(
             port
-            for body, _, values in insides
+            for body, _, values, _ in insides
             for port, value in body.outputs.items()
             if value in values
         )
+        of_outputs = Pairs.of_all([of_body for *_, of_body in insides])
         entering = ports | moving.intersection(carry)  # the next copy reads them
-        if entering == ports:
+        entering_pairs = pairs.through(of_outputs, carry)
+        if (entering, entering_pairs) == (ports, pairs):
             moving |= ports.intersection(carry)
-            return [], outputs if model_of(node) is not None else outputs & moving
-        ports = entering
+            moves = outputs if model_of(node) is not None else outputs & moving
+            return [], moves, of_outputs
+        ports, pairs = entering, entering_pairs
 
 
 def _takes(node: Node, port: str, axis: str) -> bool:
@@ -130,11 +147,22 @@ def _takes(node: Node, port: str, axis: str) -> bool:
 
 
 def _in_part(
-    part: Part, ports: frozenset[str], axis: str, at: str, summed: Collection[str] = ()
-) -> Iterator[Obstacle]:
-    """Yield why a block cannot be computed step by step; `summed` axes are of earlier keys."""
+    part: Part, ports: frozenset[str], axis: str, at: str, pairs: Pairs
+) -> tuple[list[Obstacle], Pairs]:
+    """Return why a block cannot be computed step by step, and its outputs with pairs.
+
+    Args:
+        part: the block.
+        ports: its ports that move.
+        axis: the step axis.
+        at: JSON Pointer of the block.
+        pairs: its ports with pairs of positions.
+    """
     key = part.block.key
-    obstacles = list[Obstacle]()
+    obstacles = list(part_obstacles(part, pairs, axis, at))
+    if obstacles:
+        return obstacles, Pairs()
+    summed = summed_names(part, pairs, axis)
     for name, stands_for in part.axes.items():
         along = lead_of_axis(stands_for, axis) is not None
         if along and part.signature.behavior.get(name) == "full" and name not in summed:
@@ -158,21 +186,32 @@ def _in_part(
             problem = f"port '{port}' of {key} depends on {axis} but no longer has that axis"
             obstacles.append(Obstacle(at, problem, f"keep {axis} until the output"))
     obstacles += [] if obstacles else _other_leads(part, ports, axis, at)
-    yield from obstacles
-    for slot, inner in () if obstacles else part.fill.items():
+    obstacles += [] if obstacles else _in_slots(part, ports, axis, at, pairs)
+    return obstacles, pairs_out(part, pairs, axis)
+
+
+def _in_slots(
+    part: Part, ports: frozenset[str], axis: str, at: str, pairs: Pairs
+) -> Iterator[Obstacle]:
+    """Yield why what fills the slots of a block cannot be computed step by step."""
+    for slot, inner in part.fill.items():
         if axis == part.axes.get(part.signature.slot(slot).steps_over):
             continue  # it sees one position
+        place = f"{at}/fill/{slot}"
         others = ports.difference(part.signature.slot(slot).entries)
         inside = frozenset(
             port for port in inner.inputs if port in others or leads_of(inner.inputs[port], axis)
         )
+        entering = into_slot(part, slot, pairs, axis)
         if isinstance(inner, TemplatePart):
-            yield from _in_scope(inner.body, inside, axis)[0]
-            continue
-        if inner.stores:
+            inner_obstacles, _, outputs = _in_scope(inner.body, inside, axis, entering)
+        elif inner.stores:
             problem = f"{inner.key} in the slot '{slot}' pairs positions of {axis}"
-            yield Obstacle(f"{at}/fill/{slot}", problem, "compute it in a node of its own")
-        yield from _in_part(inner, inside, axis, f"{at}/fill/{slot}")
+            inner_obstacles = [Obstacle(place, problem, "compute it in a template")]
+            outputs = Pairs()
+        else:
+            inner_obstacles, outputs = _in_part(inner, inside, axis, place, entering)
+        yield from inner_obstacles or slot_obstacles(part, slot, outputs, axis, place)
 
 
 def _other_leads(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[Obstacle]:

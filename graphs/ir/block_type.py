@@ -216,6 +216,8 @@ class Slot:
     """Axis name over whose positions the slot's block is applied, one after another: in the values
     that it receives, the axis has the size 1.  The module gets `along`, the ports that have the
     axis, each with its index, and `reads`, those of `others` that the slot's block has."""
+    earlier: bool = False
+    """Whether `input` is 0 where the key is later than the query, and `output` must be, too."""
 
     @property
     def returns(self) -> tuple[Port, ...]:
@@ -255,6 +257,8 @@ class Signature:
     """Ports whose zeros are zeros of the first output, as those of a product."""
     earlier: tuple[str, str] | None = None
     """Axis names of queries and keys, if the first output is 0 where the key is later."""
+    pairs: tuple[str, ...] = ()
+    """Ports that take pairs of positions while decoding: next queries with all keys so far."""
     scale: Literal["", "normalized", "accumulated"] = ""
     """What is known of the magnitude of the first output: a norm sets it, or it is the sum of a
     residual path that no norm follows, and grows with depth."""

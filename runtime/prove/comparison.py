@@ -132,6 +132,8 @@ class Trace:
                 continue
             block = self.blocks[key[0]]
             for index, type_ in enumerate(block.types):
+                if type_.axes.count(self.axis or "") > 1:
+                    continue  # a step has fewer keys
                 values, two = (
                     _joined([run[index] for run in runs], type_, self.axis)
                     for runs in (recorded_runs, other.values[key])

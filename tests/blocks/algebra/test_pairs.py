@@ -14,6 +14,7 @@ from weft.graphs.cost.decode_state import state_by_node
 from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build
 from weft.runtime.decode.stepper import reorder
+from weft.runtime.prove.prove import prove
 
 from .single_node import findings_of, graph_of
 
@@ -283,21 +284,213 @@ def test_pairs_are_no_output() -> None:
     assert any(f.code == "D01" and "pairs of positions of T" in f.problem for f in findings)
 
 
-def test_a_template_does_not_take_pairs() -> None:
-    """Inside it, nothing is known of their keys."""
-    spec = written_out()
-    spec["blocks"] = {
-        "inner": {
-            "inputs": {"w": "f[B 2 T T]", "v": "f[B 2 T 4]"},
-            "outputs": {"y": "read.y"},
-            "nodes": {"read": node("einsum@1", {"y": READ}, x="w", z="v")},
-        }
+PRODUCT = node("einsum@1", {"y": "b t d, b s d -> b t s"}, x="x", z="x")
+CAUSAL = {"y": "b t s", "causal": "t"}
+SUM = {"y": "b t s, b s d -> b t d"}
+PAIRED = {"inputs": {"x": "f[B T 8]", "w": "f[B T T]"}, "outputs": {"x": "read.y", "w": "next.y"}}
+
+
+def elementwise(formula: str, **wires: str) -> dict[str, Any]:
+    """Return a node of a formula."""
+    return node("elementwise@1", {"y": formula}, **wires)
+
+
+def decoder(output: str, nodes: dict[str, Any], **blocks: Any) -> dict[str, Any]:
+    """Return a spec that decodes, with the scores of all pairs of its input."""
+    return {
+        "format": 1,
+        "name": "pairs",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 8]"},
+        "outputs": {"y": output},
+        "step": {"axis": "T"},
+        "nodes": {"scores": PRODUCT, **nodes} if "scores.y" in str(nodes) else nodes,
+        "blocks": blocks,
     }
-    spec["nodes"]["read"] = {"use": "inner", "in": {"w": "halved.y", "v": "key.y"}}
 
-    findings = findings_of(spec)
 
-    assert any(f.code == "D01" and "from outside" in f.problem for f in findings)
+def stack(entering: dict[str, Any], **nodes: Any) -> dict[str, Any]:
+    """Return a spec whose layers pass pairs on; `entering` computes the first ones."""
+    repeat = {
+        "repeat": 2,
+        "block": "layer",
+        "carry": ["x", "w"],
+        "in": {"x": "x", "w": "entering.y"},
+    }
+    nodes = {"read": node("einsum@1", SUM, x="w", z="x"), **nodes}
+    return decoder(
+        "last.y",
+        {"entering": entering, "stack": repeat, "last": elementwise("x", x="stack.x")},
+        layer={**PAIRED, "nodes": nodes},
+    )
+
+
+def attended(slot: str, nodes: dict[str, Any]) -> dict[str, Any]:
+    """Return a spec of attention with a template in a slot, which reads a gate of the keys."""
+    template = {
+        "inputs": {"x": "f[b 2 t s]", "g": "f[b 2 s]"},
+        "outputs": {"y": "y.y"},
+        "nodes": nodes,
+    }
+    spec = decoder("look.y", {}, inner=template)
+    spec["nodes"] = {
+        "gate": node("linear@1", {"d_out": 2}, x="x"),
+        "turned": node("einsum@1", {"y": "b s h -> b h s"}, x="gate.y"),
+        "look": node("attention@1", {"heads": 2, "causal": True}, x="x", g="turned.y")
+        | {"fill": {slot: {"use": "inner"}}},
+    }
+    return spec
+
+
+def gated(formula: str) -> dict[str, Any]:
+    """Return a formula of pairs and of a gate of the keys."""
+    axes = {"x": "b h t s", "g": "b h s"}
+    return node("elementwise@1", {"y": formula, "axes": axes}, x="x", g="g")
+
+
+INNER = {"inputs": {"x": "f[b t s]"}, "outputs": {"y": "y.y"}}
+WEIGHTS = {"y": node("softmax@1", CAUSAL, x="x")}
+FOLLOWED: dict[str, dict[str, Any]] = {
+    "out of a template": decoder(
+        "read.y",
+        {
+            "w": {"use": "inner", "in": {"x": "scores.y"}},
+            "read": node("einsum@1", SUM, x="w.y", z="x"),
+        },
+        inner={**INNER, "nodes": WEIGHTS},
+    ),
+    "out of nested templates": decoder(
+        "read.y",
+        {
+            "w": {"use": "outer", "in": {"x": "scores.y"}},
+            "read": node("einsum@1", SUM, x="w.y", z="x"),
+        },
+        inner={**INNER, "nodes": WEIGHTS},
+        outer={**INNER, "nodes": {"y": {"use": "inner", "in": {"x": "x"}}}},
+    ),
+    "scores from layer to layer": stack(
+        elementwise("x", x="scores.y"),
+        own=node("einsum@1", {"y": "b t d, b s d -> b t s"}, x="x", z="x"),
+        next=elementwise("x + w", x="own.y", w="w"),
+        weights=node("softmax@1", CAUSAL, x="next.y"),
+        read=node("einsum@1", SUM, x="weights.y", z="x"),
+    ),
+    "weights from layer to layer": stack(
+        node("softmax@1", CAUSAL, x="scores.y"), next=elementwise("w * w", w="w")
+    ),
+    "the weights of all layers": decoder(
+        "read.y",
+        {
+            "stack": {
+                "repeat": 2,
+                "block": "layer",
+                "carry": ["x"],
+                "collect": ["w"],
+                "in": {"x": "x"},
+            },
+            "mean": node("reduce@1", {"y": "l b t s -> b t s", "by": "mean"}, x="stack.w"),
+            "read": node("einsum@1", SUM, x="mean.y", z="x"),
+        },
+        layer={
+            "inputs": {"x": "f[B T 8]"},
+            "outputs": {"x": "read.y", "w": "w.y"},
+            "nodes": {
+                "scores": PRODUCT,
+                "w": node("softmax@1", CAUSAL, x="scores.y"),
+                "read": node("einsum@1", SUM, x="w.y", z="x"),
+            },
+        },
+    ),
+    "into a slot": decoder(
+        "read.y",
+        {
+            "w": node("softmax@1", CAUSAL, x="scores.y"),
+            "read": node("sublayer@1", {}, x="x", w="w.y") | {"fill": {"f": {"use": "inner"}}},
+        },
+        inner={
+            "inputs": {"x": "f[b s 8]", "w": "f[b s s]"},
+            "outputs": {"y": "y.y"},
+            "nodes": {"y": node("einsum@1", SUM, x="w", z="x")},
+        },
+    ),
+    "weights in a slot": attended("after_softmax", {"y": gated("x * sigmoid(g)")}),
+    "scores in a slot": attended("score", {"y": gated("x + g")}),
+    "a bias of a formula": decoder(
+        "look.y",
+        {
+            "bias": node("elementwise@1", {"y": "x / 2", "kind": "bias"}, x="scores.y"),
+            "look": node("attention@1", {"heads": 2, "causal": True}, x="x", bias="bias.y"),
+        },
+    ),
+}
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("spec", FOLLOWED.values(), ids=FOLLOWED)
+def test_pairs_decode_wherever_wires_take_them(spec: dict[str, Any]) -> None:
+    """Steps give the parallel result, and no position depends on a later one."""
+    proof = prove(graph_of(spec), only=("steps", "causality"))
+
+    assert [(p.name, p.outcome) for p in proof.properties] == [
+        ("steps", "passed"),
+        ("causality", "passed"),
+    ]
+
+
+LEAKING: dict[str, tuple[dict[str, Any], str, str]] = {
+    "more than the weights in a slot": (
+        attended("after_softmax", {"y": gated("x + g")}),
+        "/nodes/look/fill/after_softmax",
+        "may not be 0 at later positions of T",
+    ),
+    "scores over all keys in a slot": (
+        attended("score", {"w": gated("x + g"), "y": node("softmax@1", {"y": "b h t s"}, x="w.y")}),
+        "/blocks/inner/nodes/y",
+        "reads later positions of T",
+    ),
+    "weights that lose their zeros in a layer": (
+        stack(node("softmax@1", CAUSAL, x="scores.y"), next=elementwise("w + 1", w="w")),
+        "/blocks/layer/nodes/read",
+        "reads later positions of T",
+    ),
+    "scores out of a template": (
+        decoder(
+            "read.y",
+            {
+                "w": {"use": "inner", "in": {"x": "scores.y"}},
+                "read": node("einsum@1", SUM, x="w.y", z="x"),
+            },
+            inner={**INNER, "nodes": {"y": elementwise("tanh(x)", x="x")}},
+        ),
+        "/nodes/read",
+        "reads later positions of T",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "at", "problem"), LEAKING.values(), ids=LEAKING)
+def test_what_may_read_later_keys_is_found_behind_templates(
+    spec: dict[str, Any], at: str, problem: str
+) -> None:
+    """A sum over keys needs zeros at later ones, wherever they come from."""
+    problems = {f.at: f.problem for f in findings_of(spec) if f.code == "D01" and f.help}
+
+    assert problem in problems[at]
+
+
+def test_a_block_in_after_softmax_keeps_the_zeros_too() -> None:
+    """Not only a template; adding to the weights lets a position read later ones."""
+    spec = attended("after_softmax", {"y": gated("x * g")})
+    spec["nodes"] = {"look": spec["nodes"]["look"] | {"in": {"x": "x"}}}
+    del spec["blocks"]
+
+    def problems(fill: dict[str, Any]) -> list[str]:
+        spec["nodes"]["look"]["fill"] = {"after_softmax": fill}
+        return [f.problem for f in findings_of(spec)]
+
+    assert problems({"use": "elementwise@1", "params": {"y": "x / 2"}}) == []
+    assert problems({"use": "talking_heads@1"}) == []
+    assert "may not be 0" in problems({"use": "elementwise@1", "params": {"y": "x + 1"}})[0]
 
 
 def test_values_without_rows_are_not_stored() -> None:
