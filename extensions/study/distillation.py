@@ -7,7 +7,6 @@ teacher: Freitag et al. 2017, https://arxiv.org/abs/1702.01802
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from ...plugin import (
     SPECIAL_TOKENS,
     Answer,
     InputError,
+    SpecError,
     SymbolSettings,
     Task,
     TextSettings,
@@ -35,6 +35,7 @@ from ...plugin import (
 )
 from ...plugin import ensemble as combined
 from ...runtime.data.vocabularies import file_of
+from ...runtime.system.strangers import object_in
 from ...runtime.train.device import Place, choose
 from .jobs import json_text
 
@@ -282,8 +283,8 @@ def _refuse_others(out: Path, provenance: Mapping[str, Any]) -> None:
             )
         return
     try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        before = object_in(out, PROVENANCE)
+    except SpecError as error:
         raise InputError(
             "the file is damaged", location=str(path), help="remove the folder"
         ) from error

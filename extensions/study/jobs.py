@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from filelock import FileLock, Timeout
 
 from ...plugin import InputError, objective_file, significant, write_beside
+from ...runtime.system.strangers import LARGEST_FILE, read_in
 from ...runtime.train.history import read
 from ...specs.form import holds_spec
 from ...specs.load import inlined, load
@@ -121,7 +122,7 @@ class Job:
     def progress(self) -> dict[str, Any]:
         """Return the newest events of the training: `train` and `valid`, as far as there are."""
         latest: dict[str, Any] = {}
-        for event in read(self.folder / "train/metrics.jsonl"):
+        for event in read(self.folder / "train"):
             latest[str(event.get("type"))] = event
         return latest
 
@@ -133,17 +134,22 @@ class Job:
             return ""
 
 
-def read_json(path: Path) -> Any:
-    """Return the JSON value of a file that weft wrote.
+def read_json(path: Path, largest: int = LARGEST_FILE) -> Any:
+    """Return the JSON value of a file that weft wrote, perhaps for a stranger.
+
+    Args:
+        path: the file.
+        largest: maximum size in bytes.
 
     Raises:
         InputError: it is missing or damaged.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return json.loads(read_in(path.parent, path.name, largest))
+    except (InputError, ValueError, RecursionError) as error:
+        problem = error.problem if isinstance(error, InputError) else error
         raise InputError(
-            f"cannot read the file: {error}", location=str(path), help="run the study again"
+            f"cannot read the file: {problem}", location=str(path), help="run the study again"
         ) from error
 
 
@@ -303,7 +309,7 @@ def open_plan(out: Path) -> dict[str, Any]:
 
 def events(job: Job) -> Iterator[dict[str, Any]]:
     """Yield the events of a job's training."""
-    yield from read(job.folder / "train/metrics.jsonl")
+    yield from read(job.folder / "train")
 
 
 EVERY = 1.0

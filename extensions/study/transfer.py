@@ -28,6 +28,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from ...plugin import InputError, locked, write_beside
 from ...runtime.system.folders import new_folder
+from ...runtime.system.strangers import DamagedError, has_file, open_in, read_in
 from ...specs.files import way_out
 from .jobs import (
     DIGITS,
@@ -162,15 +163,15 @@ def _is_root(dotted: str) -> bool:
 def _packed(job: Job) -> bytes:
     """Return the file of a finished run; the same run always gives the same bytes."""
     try:
-        files = {name: job.folder / name for name in _WHOLE if (job.folder / name).is_file()}
         measured = [job.measured / RESULT, *sorted(job.measured.glob("*.sums.npz"))]
-        files |= {path.relative_to(job.folder).as_posix(): path for path in measured}
-        contents = {name: path.read_bytes() for name, path in files.items()}
+        files = [name for name in _WHOLE if has_file(job.folder, name)]
+        files += [path.relative_to(job.folder).as_posix() for path in measured]
+        contents = {name: read_in(job.folder, name) for name in files}
         contents |= {name: _without_folders(contents[name]) for name in ("run.json", TASK)}
-        contents[_HISTORY] = _thinned(job.folder / _HISTORY)
-    except OSError as error:
-        problem = f"cannot read a file of run {job.key}: {error.strerror}"
-        raise InputError(problem, location=str(job.folder)) from error
+        contents[_HISTORY] = _thinned(read_in(job.folder, _HISTORY))
+    except InputError as error:
+        problem = f"cannot read a file of run {job.key}: {error.problem}"
+        raise InputError(problem, location=error.location) from error
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name, content in sorted(contents.items()):
@@ -195,9 +196,9 @@ def _without_folders(content: bytes) -> bytes:
     return json_text(value).encode()
 
 
-def _thinned(path: Path) -> bytes:
+def _thinned(history: bytes) -> bytes:
     """Return the history of a training with at most `LOSSES` training losses."""
-    lines = path.read_bytes().splitlines(keepends=True)
+    lines = history.splitlines(keepends=True)
     losses = [at for at, line in enumerate(lines) if json.loads(line).get("type") == "train"]
     selected = set(losses)
     if len(losses) > LOSSES:
@@ -265,9 +266,7 @@ def packed_plan(sources: Sequence[Path]) -> dict[str, Any] | None:
     if len(paths) > 1:
         raise InputError("this is a second plan of a study", location=str(paths[1]), help=_HELP)
     [path] = paths
-    if path.stat().st_size > LARGEST:
-        raise InputError("not the plan of a study: it is too large", location=str(path), help=_HELP)
-    plan = read_json(path)
+    plan = read_json(path, LARGEST)
     try:
         _check_kind(_Plan, json_text(plan))
     except ValueError as error:
@@ -290,7 +289,7 @@ def _contents(path: Path) -> dict[str, bytes]:
     if not _KEY.fullmatch(path.stem):
         raise wrong("its name is not the key of a run")
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_in(path.parent, path.name) as file, zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
             total = sum(entry.file_size for entry in entries)
             if len(entries) > ENTRIES or total > LARGEST:
@@ -310,6 +309,8 @@ def _contents(path: Path) -> dict[str, bytes]:
             raise wrong("it has no scores")
         for name, content in contents.items():
             _check(name, content)
+    except DamagedError as error:
+        raise wrong(error.problem) from error
     except (OSError, ValueError, *DAMAGED) as error:
         raise wrong(str(error)) from error
     return contents

@@ -38,6 +38,7 @@ from ...plugin import (
     write_beside,
 )
 from ...runtime.model.answering import as_json
+from ...runtime.system.strangers import read_in
 from ...runtime.train.device import Place, choose
 from ...runtime.train.retention import checkpoints
 from .jobs import (
@@ -169,10 +170,11 @@ def read_sums(folder: Path, split: str) -> dict[str, NDArray[np.float64]]:
     """
     path = folder / f"{split}.sums.npz"
     try:
-        return arrays_in(path.read_bytes())
-    except (OSError, ValueError) as error:
+        return arrays_in(read_in(folder, path.name, LARGEST))
+    except (InputError, ValueError) as error:
+        problem = error.problem if isinstance(error, InputError) else error
         raise InputError(
-            f"cannot read the file: {error}", location=str(path), help="run the study again"
+            f"cannot read the file: {problem}", location=str(path), help="run the study again"
         ) from error
 
 

@@ -34,8 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ...blocks.registry import registry
@@ -46,12 +45,24 @@ from ...graphs.ir.graph import Graph
 from ...graphs.passes.objective import deployed_graph
 from ...specs.findings import Finding, InputError, SpecError, nearest
 from ...specs.form import Spec
-from ...specs.reader import RUNS, parse, read_file, upgrade_format
+from ...specs.reader import RUNS, parse, upgrade_format
 from ..codegen.build import build_empty, tie
 from ..data.settings import HUB
+from ..system.strangers import (
+    LARGEST_HEADER,
+    DamagedError,
+    all_tensors_of,
+    has_file,
+    object_in,
+    path_in,
+    read_in,
+    tensors_of,
+)
 from . import manifest
-from .manifest import FORMAT, MEMORY, OBJECTIVE, DamagedError
+from .manifest import FORMAT, MEMORY, OBJECTIVE
 
+LARGEST_WEIGHT = 8
+"""Maximum bytes of an element of a weight."""
 MOST_NAMED = 8
 """Maximum number of differences that a message lists."""
 
@@ -104,35 +115,42 @@ _WHERE = "DCP_SHARDING_INFO"
 """Key of the file metadata under which torch stores the offsets of shards."""
 
 
-def read_shards(folder: Path) -> dict[str, Tensor]:
+def read_shards(checkpoint: Path, group: str) -> dict[str, Tensor]:
     """Return the full tensors of a folder of shards.
+
+    Args:
+        checkpoint: folder of the checkpoint.
+        group: its folder of shards, `weights` or `optimizer`.
 
     Raises:
         DamagedError: there are no tensors, a file is damaged or cut off, or shards are missing.
     """
     parts: dict[str, list[tuple[tuple[int, ...], Tensor]]] = {}
-    for path in sorted(folder.glob("*.safetensors")):
+    folder = checkpoint / group
+    for file in manifest.files_of(checkpoint):
+        if Path(file).parent != Path(group) or not file.endswith(".safetensors"):
+            continue
         try:
-            for name, begin, part in _parts(path):
+            for name, begin, part in _parts(checkpoint, file):
                 parts.setdefault(name, []).append((begin, part))
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-            raise _damaged(path, str(error)) from error
+            raise _damaged(checkpoint / file, str(error)) from error
     if not parts:
         raise _damaged(folder, "the folder contains no tensors")
     return {name: _joined(folder, name, shards) for name, shards in parts.items()}
 
 
-def _parts(path: Path) -> Iterator[tuple[str, tuple[int, ...], Tensor]]:
+def _parts(folder: Path, name: str) -> Iterator[tuple[str, tuple[int, ...], Tensor]]:
     """Yield the name, the offsets and the data of each shard of a file."""
-    with safe_open(path, "pt") as file:
+    with tensors_of(folder, name) as file:
         where: dict[str, Any] = json.loads((file.metadata() or {}).get(_WHERE, "{}"))
-        for name in file.keys():  # noqa: SIM118 - a file is not a mapping
-            part = file.get_tensor(name)
-            begin = tuple(where[name]["saved_offsets"]) if where else (0,) * part.dim()
+        for weight in file.keys():  # noqa: SIM118 - a file is not a mapping
+            part = file.get_tensor(weight)
+            begin = tuple(where[weight]["saved_offsets"]) if where else (0,) * part.dim()
             if len(begin) != part.dim() or not all(type(at) is int and at >= 0 for at in begin):
-                msg = f"'{name}' has the invalid offsets {begin}"
+                msg = f"'{weight}' has the invalid offsets {begin}"
                 raise ValueError(msg)
-            yield name, begin, part
+            yield weight, begin, part
 
 
 def _joined(folder: Path, name: str, parts: list[tuple[tuple[int, ...], Tensor]]) -> Tensor:
@@ -158,6 +176,7 @@ def _damaged(path: Path, why: str) -> DamagedError:
 
 
 _SPEC = "spec.json"
+_RUN = "run.json"
 _OPTIMIZER = ("optimizer.safetensors", "optimizer")
 """Where a checkpoint keeps the state of the optimizer: a file, or a folder of shards."""
 _OWN = frozenset(
@@ -167,7 +186,7 @@ _OWN = frozenset(
         MEMORY,
         _SPEC,
         OBJECTIVE,
-        "run.json",
+        _RUN,
         "state.json",
         "metrics.jsonl",
         manifest.MANIFEST,
@@ -211,7 +230,7 @@ class Checkpoint:
     @property
     def can_resume(self) -> bool:
         """Whether the checkpoint has the state of the optimizer."""
-        return any((self.folder / name).exists() for name in _OPTIMIZER)
+        return any(has_file(self.folder, name) for name in _OPTIMIZER)
 
     def verify_optimizer(self) -> None:
         """Compare the optimizer state with the manifest.
@@ -239,9 +258,15 @@ class Checkpoint:
 
     def memory(self) -> dict[str, Tensor]:
         """Return the state between segments of documents; empty if there is none."""
-        if not (self.folder / MEMORY).is_file():
+        if MEMORY not in manifest.files_of(self.folder):
             return {}
         return tensors_in(self.folder, MEMORY.removesuffix(".safetensors"))
+
+    @property
+    def metrics(self) -> bytes:
+        """The history of the run up to this checkpoint, as its file has it; empty without one."""
+        name = "metrics.jsonl"
+        return read_in(self.folder, name) if name in manifest.files_of(self.folder) else b""
 
 
 def open_checkpoint(
@@ -267,7 +292,7 @@ def open_checkpoint(
         raise InputError("no such checkpoint folder", location=str(folder), help=help_)
     tensors = "weights" if is_sharded(folder) else "weights.safetensors"
     for name in (tensors, "spec.json", "state.json"):
-        if not (folder / name).exists():
+        if not has_file(folder, name):
             raise DamagedError(
                 f"not a complete checkpoint: '{name}' is missing",
                 location=str(folder),
@@ -275,17 +300,18 @@ def open_checkpoint(
             )
     try:
         state = _state(folder)
-        if verify:
-            manifest.verify(folder, without=(*_OPTIMIZER, _SPEC))
         graph = _graph(folder, state, blocks)
-    except SpecError:
-        # If a file cannot be read because it is damaged, that is the better message.
-        if verify and (folder / manifest.MANIFEST).is_file():
-            manifest.verify(folder, without=_OPTIMIZER)
+    except InputError as error:
+        # If a file cannot be read because it is damaged, that is the better message; of another
+        # spec, the nodes that differ are.
+        if verify and has_file(folder, manifest.MANIFEST):
+            other = () if isinstance(error, SpecError) else (_SPEC,)
+            manifest.verify(folder, without=(*_OPTIMIZER, *other))
         raise
+    _refuse_excess(folder, graph)
     if verify:
-        manifest.verify(folder, only=(_SPEC,))
-    run = _run(folder / "run.json")
+        manifest.verify(folder, without=_OPTIMIZER)
+    run = _run(folder)
     return Checkpoint(
         folder=folder,
         graph=graph,
@@ -293,9 +319,26 @@ def open_checkpoint(
         objective=_objective(folder, blocks),
         run=run,
         state=state,
-        tokenizers={path.name: path.read_bytes() for path in sorted(_column_files(folder, run))},
+        tokenizers={name: read_in(folder, name) for name in _column_files(folder, run)},
         verified=verify,
     )
+
+
+def _refuse_excess(folder: Path, graph: Graph) -> None:
+    """Refuse weights that need more space than those of a graph, before they are read.
+
+    Raises:
+        DamagedError: the files have more bytes than the weights in float64 and their headers.
+    """
+    files = manifest.weight_files(folder)
+    size = sum(path_in(folder, file).stat().st_size for file in files)
+    most = LARGEST_WEIGHT * sum(prod(shape) for shape in graph.weights().values())
+    if size > most + LARGEST_HEADER * len(files):
+        raise DamagedError(
+            f"the weights have {size:,} bytes, more than the {most:,} that the model can need",
+            location=str(folder),
+            help="copy the complete folder again",
+        )
 
 
 def _state(folder: Path) -> dict[str, Any]:
@@ -305,7 +348,7 @@ def _state(folder: Path) -> dict[str, Any]:
         InputError: the checkpoint has a format that this version does not read, or is damaged.
         SpecError: the file is not valid JSON.
     """
-    state = _json(folder / "state.json")
+    state = object_in(folder, "state.json")
     if state.get("format") != FORMAT:
         raise InputError(
             f"checkpoint format {state.get('format')} is not supported, only {FORMAT}",
@@ -332,7 +375,7 @@ def _graph(folder: Path, state: Mapping[str, Any], blocks: Iterable[BlockType]) 
         SpecError: the spec is invalid.
     """
     spec_file = folder / _SPEC
-    written = _json(spec_file)
+    written = object_in(folder, _SPEC)
     spec = parse(Spec, written, str(spec_file))
     try:
         graph = check(spec, registry(blocks), source=str(spec_file), checked=True)
@@ -356,44 +399,40 @@ def _with_help(finding: Finding) -> Finding:
     return replace(finding, help=help_)
 
 
-def _run(path: Path) -> dict[str, Any]:
+def _run(folder: Path) -> dict[str, Any]:
     """Return the run of a checkpoint in the current format; empty for an imported model."""
-    return upgrade_format(_json(path), RUNS) if path.is_file() else {}
+    return (
+        upgrade_format(object_in(folder, _RUN), RUNS) if _RUN in manifest.files_of(folder) else {}
+    )
 
 
 def _objective(folder: Path, blocks: Iterable[BlockType]) -> Graph | None:
     """Return the objective that trained a model, if it is stored."""
     path = folder / OBJECTIVE
-    if not path.is_file():
+    if OBJECTIVE not in manifest.files_of(folder):
         return None
-    spec = parse(Spec, _json(path), str(path))
+    spec = parse(Spec, object_in(folder, OBJECTIVE), str(path))
     return check(spec, registry(blocks), source=str(path), checked=True)
 
 
-def _column_files(folder: Path, run: Mapping[str, Any]) -> list[Path]:
+def _column_files(folder: Path, run: Mapping[str, Any]) -> list[str]:
     """Return the tokenizer files of an imported model; of others, all files of the columns.
 
-    They have the name of a column or a tokenizer of the run; other files of the folder, which a
-    stranger may have put there, do not belong to the model.  Exports write the names into texts.
+    They are files of the manifest with the name of a column or a tokenizer of the run.  Exports
+    write the names into texts.
     """
     names = {*run.get("data", {}).get("columns", ()), *run.get("tokenizers", ())}
-    kinds = ("*",) if run else ("*.model", "*.symbols.json", HUB)
     return [
-        path
-        for kind in kinds
-        for path in folder.glob(kind)
-        if (not run or (path.name.partition(".")[0] in names and path.suffix in _OF_COLUMNS))
-        and path.name not in _OWN
-        and re.fullmatch(r"[\w.-]+", path.name)
-        and path.is_file()
+        file
+        for file in manifest.files_of(folder)
+        if file not in _OWN
+        and re.fullmatch(r"[\w.-]+", file)
+        and (
+            file.partition(".")[0] in names and Path(file).suffix in _OF_COLUMNS
+            if run
+            else file.endswith((".model", ".symbols.json")) or file == HUB
+        )
     ]
-
-
-def _json(path: Path) -> dict[str, Any]:
-    value, source = read_file(path)
-    if not isinstance(value, dict):
-        raise InputError("the file is not a JSON object", location=source)
-    return value
 
 
 def is_sharded(folder: Path) -> bool:
@@ -408,7 +447,7 @@ def tensors_in(folder: Path, name: str) -> dict[str, Tensor]:
         InputError: a file is damaged or cut off.
     """
     if is_sharded(folder):
-        return read_shards(folder / name)
+        return read_shards(folder, name)
     return read_tensors(folder / f"{name}.safetensors")
 
 
@@ -419,14 +458,13 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         InputError: the file is damaged or cut off.
     """
     try:
-        tensors: dict[str, Tensor] = load_file(path)
+        return all_tensors_of(path.parent, path.name)
     except (SafetensorError, OSError, ValueError) as error:
         raise DamagedError(
             f"the file is damaged or cut off: {error}",
             location=str(path),
             help="use an older checkpoint of the run",
         ) from error
-    return tensors
 
 
 def set_weights(

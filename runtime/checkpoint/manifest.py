@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...specs.findings import InputError
-from ...specs.reader import read_file
+from ..system.strangers import DamagedError, has_file, json_in, open_in, path_in, read_in
 
 FORMAT = 1
 """Version of the layout of a checkpoint's folder."""
@@ -22,6 +22,8 @@ OBJECTIVE = "objective.json"
 """File of the objective that trained a model."""
 MEMORY = "memory.safetensors"
 """File of the state between segments, in checkpoints that can be resumed."""
+LARGEST_MANIFEST = 8 << 20
+"""Maximum bytes of a manifest; a shard needs 150."""
 RESERVE = 16 << 20
 """Bytes that must remain free on the disk after a checkpoint is written."""
 _WEIGHTS = ("weights.safetensors", "weights/")
@@ -30,21 +32,42 @@ _PARTS = ".digests"
 """Beginning of the names of the files in which processes leave the digests of their shards."""
 
 
-class DamagedError(InputError):
-    """A file of a checkpoint is missing, damaged, or from another checkpoint."""
+def digest(folder: Path, name: str) -> dict[str, Any]:
+    """Return the size in bytes and the SHA-256 digest of a file of a folder.
 
-
-def digest(path: Path) -> dict[str, Any]:
-    """Return the size in bytes and the SHA-256 digest of a file."""
-    with path.open("rb") as file:
+    Raises:
+        DamagedError: the file is missing, or not a file of this folder.
+    """
+    with open_in(folder, name) as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"bytes": path.stat().st_size, "sha256": checksum}
+        return {"bytes": file.tell(), "sha256": checksum}
+
+
+def files_of(folder: Path) -> list[str]:
+    """Return the files that belong to a checkpoint, as paths relative to its folder.
+
+    These are the files of the manifest; what else lies in the folder is not read.  Without a
+    manifest, as of a checkpoint that is opened without verification, they are all files.
+
+    Raises:
+        DamagedError: the manifest is damaged.
+    """
+    return sorted(_wanted(folder)) if has_file(folder, MANIFEST) else _files(folder)
 
 
 def _files(folder: Path) -> list[str]:
     """Return the files of a checkpoint, as paths relative to its folder."""
     names = (str(p.relative_to(folder).as_posix()) for p in folder.rglob("*") if p.is_file())
     return sorted(name for name in names if name != MANIFEST and not name.startswith(_PARTS))
+
+
+def weight_files(folder: Path) -> list[str]:
+    """Return the files of a checkpoint with weights, as paths relative to its folder.
+
+    Raises:
+        DamagedError: the manifest is damaged.
+    """
+    return [name for name in files_of(folder) if name.startswith(_WEIGHTS)]
 
 
 def write_part(folder: Path, rank: int, size: int) -> None:
@@ -56,7 +79,7 @@ def write_part(folder: Path, rank: int, size: int) -> None:
         size: number of processes.
     """
     mine = [name for name in _files(folder) if "/" in name][rank::size]
-    digests = {name: digest(folder / name) for name in mine}
+    digests = {name: digest(folder, name) for name in mine}
     (folder / f"{_PARTS}.{rank}").write_text(json.dumps(digests))
 
 
@@ -64,9 +87,9 @@ def write(folder: Path) -> None:
     """Write the manifest of a complete folder; use digests that other processes have left."""
     digests: dict[str, Any] = {}
     for part in sorted(folder.glob(f"{_PARTS}.*")):
-        digests |= json.loads(part.read_text())
+        digests |= json.loads(read_in(folder, part.name))
         part.unlink()
-    files = {name: digests.get(name) or digest(folder / name) for name in _files(folder)}
+    files = {name: digests.get(name) or digest(folder, name) for name in _files(folder)}
     text = json.dumps({"files": files}, indent=1) + "\n"
     (folder / MANIFEST).write_text(text, encoding="utf-8")
 
@@ -87,11 +110,9 @@ def verify(folder: Path, *, without: Iterable[str] = (), only: Collection[str] =
         first = name.partition("/")[0]
         if first in skipped or (only and first not in only):
             continue
-        path = folder / name
-        if not path.is_file():
-            raise _damaged(path, "the file is missing")
-        if path.stat().st_size != expected.get("bytes") or digest(path) != expected:
-            raise _damaged(path, "the file has changed since the checkpoint was written")
+        size = path_in(folder, name).stat().st_size
+        if size != expected.get("bytes") or digest(folder, name) != expected:
+            raise _damaged(folder / name, "the file has changed since the checkpoint was written")
 
 
 def weights_digest(folder: Path) -> str:
@@ -100,19 +121,17 @@ def weights_digest(folder: Path) -> str:
     Raises:
         DamagedError: the manifest is damaged.
     """
-    digests = _wanted(folder) if (folder / MANIFEST).is_file() else None
-    names = [name for name in digests or _files(folder) if name.startswith(_WEIGHTS)]
-    files = {name: digests[name] if digests else digest(folder / name) for name in sorted(names)}
+    digests = _wanted(folder) if has_file(folder, MANIFEST) else {}
+    files = {name: digests.get(name) or digest(folder, name) for name in weight_files(folder)}
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 def _wanted(folder: Path) -> Mapping[str, Mapping[str, Any]]:
     """Return the entries of the manifest by file."""
     path = folder / MANIFEST
-    if not path.is_file():
-        raise _damaged(path, "the file is missing")
+    path_in(folder, MANIFEST)
     try:
-        files: Any = read_file(path)[0]["files"]
+        files: Any = json_in(folder, MANIFEST, LARGEST_MANIFEST)[0]["files"]
         safe_names = all(".." not in Path(name).parts and name[:1] != "/" for name in files)
         valid = safe_names and all(isinstance(entry, dict) for entry in files.values())
     except (InputError, KeyError, TypeError, AttributeError) as error:

@@ -42,7 +42,8 @@ class Contents:
     optimizer: Mapping[str, Tensor] | None = None
     memory: Mapping[str, Tensor] = field(default_factory=dict)
     """State that training carries between segments of documents."""
-    metrics: Path | None = None
+    metrics: bytes = b""
+    """History of the run up to this update; empty for a model without one."""
 
 
 def weights_of(model: nn.Module, graph: Graph) -> dict[str, Tensor]:
@@ -196,5 +197,5 @@ def _write_text(folder: Path, contents: Contents) -> None:
         (folder / OBJECTIVE).write_text(text, encoding="utf-8")
     for name, data in contents.tokenizers.items():
         (folder / name).write_bytes(data)
-    if contents.metrics is not None and contents.metrics.is_file():
-        shutil.copyfile(contents.metrics, folder / "metrics.jsonl")
+    if contents.metrics:
+        (folder / "metrics.jsonl").write_bytes(contents.metrics)

@@ -55,7 +55,7 @@ def average(
             "averaged": [str(checkpoint.folder.name) for checkpoint in checkpoints],
         },
         tokenizers=first.tokenizers,
-        metrics=checkpoints[-1].folder / "metrics.jsonl",
+        metrics=checkpoints[-1].metrics,
     )
     print(save(Path(out), contents))
 

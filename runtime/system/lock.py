@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 
 from ...specs.files import way_out
 from ...specs.findings import InputError
+from .strangers import object_in
 
 LOCK = ".lock"
 """Lock file in the folder of a run."""
@@ -29,10 +30,17 @@ def locked(folder: Path) -> Iterator[None]:
     """Lock the folder of a run for this process; create it if it is missing.
 
     Raises:
-        InputError: another process uses the folder, which the message names, or no file can be
-            written to it.
+        InputError: another process uses the folder, which the message names, no file can be
+            written to it, or a file in it is a link.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        if path.is_symlink() and not path.is_dir():
+            raise InputError(
+                "the file is a link, through which a file elsewhere would be overwritten",
+                location=str(path),
+                help="remove it, or give another folder with --out",
+            )
     lock, owner = FileLock(folder / LOCK), folder / OWNER
     try:
         lock.acquire(timeout=0)
@@ -62,9 +70,9 @@ def locked(folder: Path) -> Iterator[None]:
 def _described(owner: Path) -> str:
     """Return the process that holds a lock, as text."""
     try:
-        holder = json.loads(owner.read_text())
+        holder = object_in(owner.parent, owner.name)
         return f"process {holder['pid']} on {holder['host']}, since {holder['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (InputError, KeyError):
         return "it has not yet written its name"
 
 

@@ -16,6 +16,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from torch import Tensor
 
 from ...specs.findings import InputError
+from ..system.strangers import has_file, read_in
 from .distributed.sampler import MicroBatches
 from .trackers import Trackers
 
@@ -47,7 +48,7 @@ class History:
         if folder is None:
             return
         self.path = folder / FILE
-        events = [event for event in read(self.path) if event["update"] <= update]
+        events = [event for event in read(folder) if event["update"] <= update]
         text = "".join(json.dumps(event) + "\n" for event in events)
         partial = self.path.with_suffix(".partial")
         partial.write_text(text)
@@ -63,6 +64,10 @@ class History:
         if self.trackers is not None:
             self.trackers.event(event)
 
+    def content(self) -> bytes:
+        """Return the content of the file; empty without one."""
+        return b"" if self.path is None else self.path.read_bytes()
+
     def close(self) -> None:
         """Close both files."""
         if self.path is None:
@@ -72,12 +77,18 @@ class History:
             self.trackers.close()
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Return the events of a history file; skip invalid lines, such as a cut-off last one."""
-    if not path.is_file():
+def read(folder: Path) -> list[dict[str, Any]]:
+    """Return the events of the history in a folder of a run or a checkpoint.
+
+    Invalid lines are skipped, such as a cut-off last one.
+
+    Raises:
+        InputError: the file leads out of the folder, or is no regular file.
+    """
+    if not has_file(folder, FILE):
         return []
     events = []
-    for line in path.read_text().split("\n"):
+    for line in read_in(folder, FILE).decode("utf-8", errors="replace").split("\n"):
         try:
             event = json.loads(line)
         except ValueError:
@@ -177,7 +188,7 @@ def _read(metrics: Path) -> dict[str, list[dict[str, Any]]]:
         problem = "no metrics file"
         raise InputError(problem, location=str(metrics), help="train the run first")
     newest: dict[tuple[str, int], dict[str, Any]] = {}
-    lines = metrics.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = read_in(metrics.parent, metrics.name).decode("utf-8", errors="replace").splitlines()
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue

@@ -26,6 +26,7 @@ from ..data.columns.column_settings import TextSettings
 from ..data.columns.fitting import Fitting
 from ..model.update_values import SCALAR
 from ..spec.check import graph_of, with_blocks
+from ..system.strangers import json_in
 from .run import Run
 
 OBJECTIVES = "objectives"
@@ -196,10 +197,10 @@ def _opened_params(run: Run, source: str) -> tuple[dict[str, Any], dict[str, Pat
                 "a param with 'checkpoint' has no other keys", location=location, help="remove them"
             )
         try:
-            spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            spec, _ = json_in(folder, "spec.json")
+        except InputError as error:
             raise InputError(
-                f"'{folder}' is not a checkpoint: {error}",
+                f"'{folder}' is not a checkpoint: {error.problem}",
                 location=location,
                 help="name a folder such as outputs/RUN/averaged",
             ) from error

@@ -8,11 +8,11 @@ from torch import nn
 
 from ...specs.findings import InputError
 from ..checkpoint.checkpoint import Checkpoint, open_checkpoint, refuse_other_graph, set_weights
-from ..checkpoint.manifest import DamagedError
 from ..checkpoint.tokenizers import classes_by_column
 from ..checkpoint.transfer import Renumbered, carry_over
 from ..data.columns.labels import CLASSES, LabelColumn
 from ..system.folders import recover
+from ..system.strangers import DamagedError
 from .context import State, TrainingContext
 from .retention import checkpoints, differs, remove_leftovers, thin
 

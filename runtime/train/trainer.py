@@ -482,7 +482,7 @@ class Trainer:
             tokenizers=self.context.tokenizers,
             optimizer=self.engine.moments(self.optimizer) if optimizer else None,
             memory=self.context.losses.carried if optimizer else {},
-            metrics=self.history.path,
+            metrics=self.history.content(),
         )
 
     def _write(self, folder: Path, contents: Contents) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....plugin import Graph, InputError, cost_table, default_sizes
+from ....runtime.system.strangers import object_in
 
 if TYPE_CHECKING:
     from .... import Model
@@ -141,12 +141,12 @@ def curves(checkpoint: Path) -> dict[str, Any]:
         values of a curve; `best`, the metric that selects the best checkpoint, or an empty text.
     """
     # The package of training needs torch.
-    from ....runtime.train.history import FILE, read  # noqa: PLC0415
+    from ....runtime.train.history import read  # noqa: PLC0415
 
-    events = read(checkpoint / FILE)
+    events = read(checkpoint)
     run_events = events
     for folder in checkpoint.absolute().parents[:2]:
-        later_events = read(folder / FILE)
+        later_events = read(folder)
         if events and later_events[: len(events)] == events:
             run_events = later_events  # the run went on after this checkpoint
             break
@@ -190,8 +190,8 @@ def _thinned(values: Sequence[float]) -> list[float]:
 
 def _best(checkpoint: Path) -> str:
     try:
-        best = json.loads((checkpoint / "run.json").read_text())["evaluate"]["best"]
-    except (OSError, ValueError, KeyError, TypeError):
+        best = object_in(checkpoint, "run.json")["evaluate"]["best"]
+    except (InputError, KeyError, TypeError):
         return ""
     return str(best.get("type", "") if isinstance(best, dict) else best)
 

@@ -7,7 +7,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
-from ....plugin import Exporter
+from ....plugin import Exporter, InputError
+from ....specs.reader import read_file
 
 if TYPE_CHECKING:
     from ....plugin import Checkpoint
@@ -84,10 +85,15 @@ class HuggingFace(Exporter):
     def write(self, checkpoint: Checkpoint, folder: Path) -> CheckedHuggingFace:
         """Write the folder."""
         from ....plugin import merged_checkpoint
-        from ..importing.config import read_object
         from .huggingface.export import export_huggingface
 
-        scores = read_object(Path(self.scores)) if self.scores else None
+        scores = read_file(Path(self.scores))[0] if self.scores else {}
+        if not isinstance(scores, Mapping):
+            raise InputError(
+                "the file is not a JSON object",
+                location=str(self.scores),
+                help="give the output of weft evaluate --json",
+            )
         merged = merged_checkpoint(checkpoint)
         return export_huggingface(merged, folder, table=self.table, scores=scores)
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from ....plugin import InputError
+from ....runtime.system.strangers import all_tensors_of
 from .config import read_object
 from .names import table_name
 
@@ -56,7 +56,7 @@ class LoraAdapter:
             InputError: a file is missing or damaged, or the adapter is not plain LoRA.
         """
         self.folder = folder
-        self._config = read_object(folder / CONFIG)
+        self._config = read_object(folder, CONFIG)
         self._unread: set[str] = set()
         for key, values in _PLAIN.items():
             value = self._config.get(key)
@@ -67,7 +67,7 @@ class LoraAdapter:
                     help="merge it with merge_and_unload of peft, and save the merged model",
                 )
         try:
-            tensors = load_file(folder / FILE)
+            tensors = all_tensors_of(folder, FILE)
         except (SafetensorError, OSError) as error:
             problem = f"the matrices are missing or damaged: {error}"
             raise InputError(

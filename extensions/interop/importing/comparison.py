@@ -26,7 +26,8 @@ from ....plugin import (
     replace_folder,
     time_axes,
 )
-from .config import read_object
+from ....runtime.system.strangers import has_file, path_in
+from .config import CONFIG, read_object
 from .hf import Imported, refuse_another_folder, table_for
 from .layer_outputs import Compared, LayerComparison, distance, watched, without_padding
 from .table import load_table
@@ -206,7 +207,7 @@ def _load(folder: Path, architectures: tuple[str, ...]) -> tuple[nn.Module, list
     """Return the other model in evaluation mode, and notes on what its folder lacks."""
     import transformers  # noqa: PLC0415 - an extra
 
-    config = read_object(folder / "config.json")
+    config = read_object(folder, CONFIG)
     for key in ("auto_map", "quantization_config"):
         config.pop(key, None)  # neither names code to run nor another format of the weights
     transformers.logging.set_verbosity_error()
@@ -214,11 +215,11 @@ def _load(folder: Path, architectures: tuple[str, ...]) -> tuple[nn.Module, list
     kind = _class(architectures, config, transformers)
     with tempfile.TemporaryDirectory() as name:
         bare = Path(name)
-        (bare / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        (bare / CONFIG).write_text(json.dumps(config), encoding="utf-8")
         for file in files_of(folder):
-            (bare / file).symlink_to((folder / file).resolve())
-        if (folder / INDEX).is_file():
-            (bare / INDEX).symlink_to((folder / INDEX).resolve())
+            (bare / file).symlink_to(path_in(folder, file))
+        if has_file(folder, INDEX):
+            (bare / INDEX).symlink_to(path_in(folder, INDEX))
         torch.manual_seed(1)
         try:
             theirs, info = kind.from_pretrained(

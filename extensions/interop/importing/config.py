@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ....plugin import Finding, SpecError, did_you_mean, pointer
+from ....runtime.system.strangers import json_in
 from ....specs.expressions import (
     ExpressionError,
     UnknownNameError,
@@ -18,8 +19,11 @@ from ....specs.expressions import (
     is_expression,
     names_in,
 )
-from ....specs.reader import LARGEST, read_file
+from ....specs.reader import LARGEST
 from .table import Condition, ImportTable
+
+CONFIG = "config.json"
+"""File with the configuration of a model."""
 
 JOINT = "__"
 """Separator of the keys of nested objects: `rope_parameters__rope_theta`."""
@@ -226,8 +230,8 @@ def read_configuration(folder: Path, table: ImportTable) -> Configuration:
         InputError: the file cannot be read.
         SpecError: the file is not a JSON object, or the table does not support the model.
     """
-    path = folder / "config.json"
-    value = read_object(path)
+    path = folder / CONFIG
+    value = read_object(folder, CONFIG)
     findings: list[Finding] = []
     model_type, classes = value.get("model_type"), classes_of(value)
     if model_type not in table.model_type:
@@ -250,18 +254,19 @@ def classes_of(value: Mapping[str, Any]) -> set[str]:
     return {c for c in classes if isinstance(c, str)} if isinstance(classes, list) else set()
 
 
-def read_object(path: Path, largest: int = LARGEST) -> dict[str, Any]:
-    """Read a JSON object from a file.
+def read_object(folder: Path, name: str, largest: int = LARGEST) -> dict[str, Any]:
+    """Read a JSON object from a file of a folder.
 
     Args:
-        path: the file.
+        folder: the folder.
+        name: name of the file.
         largest: maximum size in bytes.
 
     Raises:
         InputError: the file cannot be read.
         SpecError: the file is not a JSON object.
     """
-    value, source = read_file(path, largest)
+    value, source = json_in(folder, name, largest)
     if not isinstance(value, dict):
         raise SpecError([_finding("I03", "", "the file is not a JSON object", "", source)])
     return value

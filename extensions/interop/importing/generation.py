@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ....plugin import BeamSearch, GenerateSettings, InputError, Sampling
+from ....runtime.system.strangers import has_file
 from .config import read_object
 
 FILE = "generation_config.json"
@@ -74,11 +75,9 @@ def read_generation(folder: Path, *, decodes: bool) -> Generation:
         InputError: the file cannot be read.
         SpecError: it is not a JSON object.
     """
-    if not (folder / FILE).is_file():
+    if not has_file(folder, FILE):
         return Generation()
-    settings = {
-        key: value for key, value in read_object(folder / FILE).items() if value is not None
-    }
+    settings = {key: value for key, value in read_object(folder, FILE).items() if value is not None}
     try:
         return _generation(settings, decodes=decodes)
     except (OverflowError, TypeError, ValueError) as error:

@@ -25,10 +25,12 @@ from ....plugin import (
     set_weights,
 )
 from ....runtime.data.settings import HUB
+from ....runtime.system.strangers import has_file, read_in
 from ....specs.load import FOLDERS, load
 from ....specs.reader import read_file, shipped_names
 from .adapter import LoraAdapter
 from .config import (
+    CONFIG,
     Configuration,
     classes_of,
     keys_read,
@@ -138,15 +140,15 @@ def tokenizers_for(
         graph: graph of the model, with the sizes of its vocabularies.
     """
     for name in table.tokenizers:
-        if not (folder / name).is_file():
+        if not has_file(folder, name):
             continue
-        data = (folder / name).read_bytes()
+        data = read_in(folder, name)
         why = _unusable(data, graph)
         if why is None:
             return {OURS: data}, ()
         return {name: data}, (f"'{name}' is copied unchanged and not used for text: {why}",)
-    if (folder / HUB).is_file() and graph.step_axis is not None and len(_ids(graph)) == 1:
-        return {HUB: (folder / HUB).read_bytes()}, ()
+    if has_file(folder, HUB) and graph.step_axis is not None and len(_ids(graph)) == 1:
+        return {HUB: read_in(folder, HUB)}, ()
     missing = f": no {' or '.join(table.tokenizers)}" if table.tokenizers else ""
     return {}, (f"the checkpoint has no tokenizer{missing}; it reads and writes ids",)
 
@@ -243,7 +245,7 @@ def import_hf(
         SpecError: the table is invalid, or it does not support the model.
     """
     folder = Path(folder)
-    if not (folder / "config.json").is_file():
+    if not has_file(folder, CONFIG):
         raise InputError(
             "the folder does not exist or has no 'config.json'",
             location=str(folder),
@@ -298,8 +300,8 @@ def table_for(folder: Path) -> str:
     Raises:
         InputError: no table, or more than one, supports the model.
     """
-    path = folder / "config.json"
-    value = read_object(path)
+    path = folder / CONFIG
+    value = read_object(folder, CONFIG)
     tables = {name: load_table(name)[0] for name in shipped_names(FOLDER)}
     kind, classes = value.get("model_type"), classes_of(value)
     fits = [name for name, table in tables.items() if kind in table.model_type]

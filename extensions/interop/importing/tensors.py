@@ -11,10 +11,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 
 from ....plugin import InputError
+from ....runtime.system.strangers import has_file, tensors_of
 from .adapter import LoraAdapter
 from .config import read_object
 from .names import table_name
@@ -57,7 +58,7 @@ class Tensors:
         self._entries: dict[str, tuple[Any, str]] = {}
         try:
             for file in files_of(folder):
-                opened = self._open.enter_context(safe_open(folder / file, framework="pt"))
+                opened = self._open.enter_context(tensors_of(folder, file))
                 for theirs in opened.keys():  # noqa: SIM118 - not a mapping
                     self._add(table_name(theirs, prefix, endings), opened, theirs)
         except (SafetensorError, OSError, ValueError) as error:
@@ -114,10 +115,10 @@ def files_of(folder: Path) -> list[str]:
     Raises:
         InputError: there are none, or the index names a missing file or another folder.
     """
-    if (folder / WEIGHTS).is_file():
+    if has_file(folder, WEIGHTS):
         return [WEIGHTS]
     index = folder / INDEX
-    if not index.is_file():
+    if not has_file(folder, INDEX):
         pickled = [path.name for pattern in PICKLED for path in sorted(folder.glob(pattern))]
         problem = f"the folder has neither {WEIGHTS} nor {INDEX}"
         help_ = "give the folder of a model that was saved with save_pretrained"
@@ -125,7 +126,7 @@ def files_of(folder: Path) -> list[str]:
             problem += f"; '{pickled[0]}' is a pickle, which could run code and is not opened"
             help_ = "if you trust the model, load it and save it with save_pretrained(FOLDER)"
         raise InputError(problem, location=str(folder), help=help_)
-    places = read_object(index, LARGEST_INDEX).get("weight_map")
+    places = read_object(folder, INDEX, LARGEST_INDEX).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(v, str) for v in places.values()):
         raise InputError("the index has no 'weight_map' of file names", location=str(index))
     files = sorted(set(places.values()))
@@ -133,7 +134,7 @@ def files_of(folder: Path) -> list[str]:
         if Path(file).name != file or not file.endswith(".safetensors"):
             problem = f"the index names '{file}', which is not a safetensors file in its folder"
             raise InputError(problem, location=f"{index}#/weight_map")
-        if not (folder / file).is_file():
+        if not has_file(folder, file):
             raise InputError(
                 f"'{file}' is in the index but missing from the folder",
                 location=str(folder),

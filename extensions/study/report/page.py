@@ -15,6 +15,7 @@ from graphviz import Digraph
 
 from ....graphs.draw.diff import diff_picture
 from ....plugin import InputError, svg_of, write_beside
+from ....runtime.system.strangers import has_file, read_in
 from ..planning.identity import digest_of
 from ..planning.plan import JobPlan, difference
 from ..planning.planned import Planned
@@ -131,7 +132,7 @@ def write_pictures(plan: JobPlan, out: Path) -> list[str]:
             path.unlink(missing_ok=True)
             continue
         digest = digest_of(picture.source, 16)
-        if path.is_file() and digest in path.read_text(encoding="utf-8")[:60]:
+        if digest in picture_of(out, row.name)[:60]:
             continue
         if drawn := _drawn(picture, row.name, failed):
             write_beside(path, f"<!-- {digest} -->{drawn}".encode(), "picture")
@@ -187,7 +188,9 @@ def _path(out: Path, name: str) -> Path:
 def picture_of(out: Path, name: str) -> str:
     """Return the picture of a row as SVG; `""` if there is none."""
     path = _path(out, name)
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+    if not has_file(path.parent, path.name):
+        return ""
+    return read_in(path.parent, path.name).decode("utf-8", errors="replace")
 
 
 def page(record: Record, out: Path, picture: str) -> str:

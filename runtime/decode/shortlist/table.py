@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save
 from torch import Tensor
 
@@ -27,6 +27,7 @@ from ....specs.files import write_beside
 from ....specs.findings import InputError
 from ...data.symbols import Vocabulary
 from ...data.text_files import refuse_missing_file
+from ...system.strangers import DamagedError, tensors_of
 
 FORMAT = 1
 WORST = 0.1
@@ -204,9 +205,10 @@ def open_shortlist(path: Path | str) -> Shortlist:
     Raises:
         InputError: the file cannot be read, or is not a shortlist of this version.
     """
-    refuse_missing_file(Path(path))
+    file_path = Path(path).resolve()
+    refuse_missing_file(file_path)
     try:
-        with safe_open(str(path), framework="pt") as file:
+        with tensors_of(file_path.parent, file_path.name) as file:
             metadata: Mapping[str, str] = file.metadata() or {}
             if _KEY not in metadata:
                 raise _wrong(path, "the file is not a shortlist")
@@ -215,7 +217,14 @@ def open_shortlist(path: Path | str) -> Shortlist:
         if isinstance(header, dict) and header.get("format") != FORMAT:
             raise _wrong(path, f"the shortlist has format {header.get('format')}, not {FORMAT}")
         shortlist = Shortlist(About.model_validate(header), **tensors)
-    except (SafetensorError, OSError, ValueError, ValidationError, TypeError) as error:
+    except (
+        DamagedError,
+        SafetensorError,
+        OSError,
+        ValueError,
+        ValidationError,
+        TypeError,
+    ) as error:
         raise _wrong(path, "the file is not a shortlist, or is damaged") from error
     _refuse_damaged(shortlist, path)
     return shortlist

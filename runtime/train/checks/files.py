@@ -13,6 +13,7 @@ from ....specs.findings import Finding, InputError, nearest, pointer
 from ....specs.reader import RUNS, upgrade_format
 from ...checkpoint.manifest import RESERVE
 from ...data.readers.split import Split, reader_of
+from ...system.strangers import object_in
 from ..retention import RESUMABLE, checkpoints
 from ..run import Run
 
@@ -113,7 +114,7 @@ def start_checkpoint(run: Run) -> Iterator[Finding]:
             help="give a folder such as outputs/RUN/averaged",
         )
         return
-    trained = _tokenizers_in(folder / "run.json")
+    trained = _tokenizers_in(folder)
     for name, tokenizer in run.tokenizers.items():
         settings, other = tokenizer.model_dump(mode="json"), trained.get(name, {})
         if settings["type"] == "file":
@@ -132,12 +133,11 @@ def start_checkpoint(run: Run) -> Iterator[Finding]:
                 )
 
 
-def _tokenizers_in(path: Path) -> dict[str, Any]:
+def _tokenizers_in(folder: Path) -> dict[str, Any]:
     """Return the tokenizer settings of a checkpoint's run; none if they cannot be read."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        tokenizers = upgrade_format(value, RUNS)["tokenizers"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        tokenizers = upgrade_format(object_in(folder, "run.json"), RUNS)["tokenizers"]
+    except (InputError, KeyError, TypeError, AttributeError):
         return {}
     by_name = tokenizers if isinstance(tokenizers, dict) else {}
     return {name: tokenizer for name, tokenizer in by_name.items() if isinstance(tokenizer, dict)}

@@ -259,6 +259,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     folder = save(tmp_path / "c", small()[1])
     state = json.loads((folder / "state.json").read_text())
     (folder / "state.json").write_text(json.dumps({**state, "format": 99}))
+    manifest.write(folder)
 
     with pytest.raises(InputError, match="format 99"):
         open_checkpoint(folder)
@@ -302,4 +303,4 @@ def test_names_of_an_imported_model_are_plain(tmp_path: Path) -> None:
     (tmp_path / 'a""" + print(1) + """.model').write_text("")
     (tmp_path / "b-1.model").write_text("")
 
-    assert _column_files(tmp_path, {}) == [tmp_path / "b-1.model"]
+    assert _column_files(tmp_path, {}) == ["b-1.model"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from weft.runtime.checkpoint import manifest
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
-from weft.runtime.checkpoint.manifest import DamagedError
+from weft.runtime.system.strangers import DamagedError
 from weft.runtime.train.context import Result
 from weft.specs.findings import InputError
 
@@ -71,7 +71,7 @@ def test_every_file_has_its_size_and_digest(folder: Path) -> None:
     listed = json.loads((folder / "manifest.json").read_text())["files"]
 
     assert {path.name for path in folder.iterdir()} == {*listed, "manifest.json"} == set(FILES)
-    assert listed["run.json"] == manifest.digest(folder / "run.json")
+    assert listed["run.json"] == manifest.digest(folder, "run.json")
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)

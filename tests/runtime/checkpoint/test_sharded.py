@@ -18,7 +18,9 @@ WHOLE = torch.arange(24.0).reshape(6, 4)
 def write(folder: Path, number: int, part: Any, begin: Any, name: str = "w") -> None:
     """Write one shard in torch's format."""
     where = {"DCP_SHARDING_INFO": json.dumps({name: {"saved_offsets": begin}})}
-    save_file({name: part.contiguous()}, folder / f"shard-{number:05d}.safetensors", where)
+    (folder / "weights").mkdir(exist_ok=True)
+    path = folder / "weights" / f"shard-{number:05d}.safetensors"
+    save_file({name: part.contiguous()}, path, where)
 
 
 def test_parts_are_put_together(tmp_path: Path) -> None:
@@ -27,7 +29,7 @@ def test_parts_are_put_together(tmp_path: Path) -> None:
     write(tmp_path, 2, WHOLE[3:, :1], [3, 0])
     write(tmp_path, 3, WHOLE[3:, 1:], [3, 1])
 
-    assert torch.equal(read_shards(tmp_path)["w"], WHOLE)
+    assert torch.equal(read_shards(tmp_path, "weights")["w"], WHOLE)
 
 
 @pytest.mark.parametrize(
@@ -45,17 +47,17 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path, begin: Any, why: str)
     write(tmp_path, 2, WHOLE[3:], begin)
 
     with pytest.raises(InputError, match=why):
-        read_shards(tmp_path)
+        read_shards(tmp_path, "weights")
 
 
 def test_a_missing_or_cut_off_file_is_refused(tmp_path: Path) -> None:
     """Damaged and empty folders are errors that say how to fix them."""
     write(tmp_path, 1, WHOLE, [0, 0])
-    path = tmp_path / "shard-00001.safetensors"
+    path = tmp_path / "weights/shard-00001.safetensors"
     path.write_bytes(path.read_bytes()[:-5])
 
     with pytest.raises(InputError, match="damaged or cut off") as caught:
-        read_shards(tmp_path)
+        read_shards(tmp_path, "weights")
     assert caught.value.help == "use an older checkpoint of the run"
     with pytest.raises(InputError, match="no tensors"):
-        read_shards(tmp_path / "nothing")
+        read_shards(tmp_path, "nothing")

@@ -145,11 +145,8 @@ def _rows(report: Any, before: str = "") -> Any:
 
 def _validation(checkpoint: Checkpoint) -> dict[str, str]:
     """Return the numbers of the last validation in the history of a run."""
-    path = checkpoint.folder / "metrics.jsonl"
-    if not path.is_file():
-        return {}
     last: dict[str, Any] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in checkpoint.metrics.splitlines():
         try:
             event = json.loads(line)
         except ValueError:
@@ -242,7 +239,7 @@ def export_huggingface(
     out: Path | str,
     *,
     table: str | Path | None = None,
-    scores: Mapping[str, Any] | None = None,
+    scores: Mapping[str, Any] = {},
 ) -> CheckedHuggingFace:
     """Write a checkpoint as a folder for Hugging Face's library, and import it again to check it.
 
@@ -282,7 +279,7 @@ def export_huggingface(
         allowed = NEAR if fit.alignment.small or lost else CLOSE
         difference = _compare(checkpoint, again, fit, allowed)
         picture = _draw(checkpoint, folder)
-        card = _model_card(checkpoint, fit, notes, scores or {}, picture=picture)
+        card = _model_card(checkpoint, fit, notes, scores, picture=picture)
         (folder / "README.md").write_text(card, encoding="utf-8")
         write_marker(folder, checkpoint.graph, "huggingface", {"table": fit.table.name})
     return CheckedHuggingFace(

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
-from weft.runtime.checkpoint.manifest import DamagedError
 from weft.runtime.system.lock import locked
+from weft.runtime.system.strangers import DamagedError
 from weft.runtime.train.retention import checkpoints
 from weft.runtime.train.run import OptimizerSettings, Run
 from weft.specs.findings import InputError
@@ -65,6 +65,19 @@ def test_a_damaged_newest_checkpoint_is_passed_over(name: str, begun: tuple[Run,
     assert (folder / "checkpoints/000006.damaged").is_dir()
     mine, other = (open_checkpoint(r.checkpoint or "").weights for r in (result, undisturbed))
     assert all(mine[key].equal(other[key]) for key in other)
+
+
+@pytest.mark.parametrize("name", ["spec.json", "state.json", "run.json", "weights.safetensors"])
+def test_a_folder_in_place_of_a_file_is_damage(name: str, begun: tuple[Run, Path]) -> None:
+    """The run continues from the checkpoint before, as after a flipped bit."""
+    run, folder = begun
+    (folder / "checkpoints/000006" / name).unlink()
+    (folder / "checkpoints/000006" / name).mkdir()
+    log = Log()
+
+    api.train(run, out=folder, resume=True, listener=log)
+
+    assert [line for line in log.lines if line.startswith("resuming after update 4")]
 
 
 def test_the_message_lists_every_damaged_checkpoint(begun: tuple[Run, Path]) -> None:

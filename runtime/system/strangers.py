@@ -1,0 +1,200 @@
+"""Folders that strangers may have written: checkpoints, packed studies, imported models.
+
+Every file of such a folder is opened through this module.  A file must be a regular one: a pipe or
+a device could keep a command waiting for ever.  A link may lead to another file of the folder, but
+not out of it: commands copy what they read, and would publish the reader's own files.  Sizes are
+bounded before anything is read.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ...specs.findings import InputError, Source
+from ...specs.reader import LARGEST, read_json, text_of
+
+LARGEST_FILE = 256 << 20
+"""Maximum bytes of a file that is read as a unit, such as a tokenizer or a history."""
+LARGEST_HEADER = 32 << 20
+"""Maximum bytes of the header of a safetensors file."""
+MOST_TENSORS = 1 << 16
+"""Maximum number of tensors in a safetensors file, which needs a second to open."""
+_SIZE = 8
+"""Bytes of the size of a safetensors header, at the beginning of the file."""
+_CACHE = ("snapshots", "blobs")
+"""Folders of the cache of Hugging Face's library: the files of a snapshot are links to blobs."""
+
+
+class DamagedError(InputError):
+    """A file of a folder is missing, damaged, not of this folder, or no file."""
+
+
+def path_in(folder: Path, name: str) -> Path:
+    """Return the path of a regular file of a folder, without links.
+
+    Args:
+        folder: a folder that a stranger may have written; it may itself be a link.
+        name: path of the file relative to it.
+
+    Raises:
+        DamagedError: the file is missing, is outside of the folder, or is no regular file.
+    """
+    try:
+        root = folder.resolve(strict=True)
+        path = (root / name).resolve(strict=True)
+        regular = stat.S_ISREG(path.stat().st_mode)
+    except (OSError, RuntimeError, ValueError) as error:  # a circle of links, a name with a NUL
+        raise _refused(folder / name, "the file is missing") from error
+    if not any(path.is_relative_to(inside) for inside in (root, *_blobs(root))):
+        problem = "the file is a link that leads out of its folder, and is not read"
+        raise _refused(folder / name, problem)
+    if not regular:
+        raise _refused(folder / name, "not a regular file but a folder, a pipe or a device")
+    return path
+
+
+def _blobs(root: Path) -> Iterator[Path]:
+    """Yield the folder to which the links of a snapshot lead, if a folder is one of that cache."""
+    snapshots, blobs = _CACHE
+    folder = root.parent.parent / blobs
+    if root.parent.name == snapshots and folder.is_dir() and not folder.is_symlink():
+        yield folder
+
+
+def has_file(folder: Path, name: str) -> bool:
+    """Return whether a folder has something of a name: a file, or what `path_in` refuses."""
+    path = folder / name
+    return path.is_symlink() or path.exists()
+
+
+@contextmanager
+def open_in(folder: Path, name: str) -> Iterator[BufferedReader]:
+    """Open a file of a folder that a stranger may have written, for reading bytes.
+
+    Raises:
+        DamagedError: it is refused as by `path_in`, or cannot be read.
+    """
+    path = path_in(folder, name)
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        problem = f"cannot read the file: {error.strerror}"
+        raise _refused(folder / name, problem) from error
+
+
+def read_in(folder: Path, name: str, largest: int = LARGEST_FILE) -> bytes:
+    """Return the content of a file of a folder that a stranger may have written.
+
+    Args:
+        folder: the folder.
+        name: path of the file relative to it.
+        largest: maximum size in bytes.
+
+    Raises:
+        DamagedError: it is refused as by `path_in`, cannot be read, or is larger.
+    """
+    with open_in(folder, name) as file:
+        data = file.read(largest + 1)
+    if len(data) > largest:
+        raise _refused(folder / name, f"larger than {largest} bytes")
+    return data
+
+
+def json_in(folder: Path, name: str, largest: int = LARGEST) -> tuple[Any, Source]:
+    """Return the JSON value of a file of such a folder, and its path with its text, for findings.
+
+    Args:
+        folder: the folder.
+        name: path of the file relative to it.
+        largest: maximum size in bytes.
+
+    Raises:
+        DamagedError: it is refused as by `path_in`, cannot be read, is larger, or is not UTF-8.
+        SpecError: the text is not JSON, is nested too deeply, or has a duplicate key.
+    """
+    path = str(folder / name)
+    data = read_in(folder, name, largest)
+    try:
+        source = Source(path, text_of(data, path, largest))
+    except InputError as error:
+        raise _refused(folder / name, error.problem) from error
+    return read_json(source.text, source), source
+
+
+def object_in(folder: Path, name: str, largest: int = LARGEST) -> dict[str, Any]:
+    """Return the JSON object of a file of such a folder.
+
+    Raises:
+        DamagedError: as of `json_in`, or the value is not an object.
+        SpecError: as of `json_in`.
+    """
+    value, _ = json_in(folder, name, largest)
+    if not isinstance(value, dict):
+        raise _refused(folder / name, "the file is not a JSON object")
+    return value
+
+
+@contextmanager
+def tensors_of(folder: Path, name: str) -> Iterator[Any]:
+    """Open a safetensors file of such a folder, whose tensors are read one at a time.
+
+    Raises:
+        DamagedError: it is refused as by `path_in`, or has too many tensors.
+        OSError: the file cannot be read.
+        SafetensorError: the file is damaged.
+    """
+    with safe_open(_bounded(folder, name), framework="pt") as file:
+        yield file
+
+
+def all_tensors_of(folder: Path, name: str) -> dict[str, Tensor]:
+    """Return all tensors of a safetensors file of such a folder.
+
+    Raises:
+        DamagedError: as of `tensors_of`.
+        OSError: the file cannot be read.
+        SafetensorError: the file is damaged.
+    """
+    tensors: dict[str, Tensor] = load_file(_bounded(folder, name))
+    return tensors
+
+
+def _bounded(folder: Path, name: str) -> Path:
+    """Return the path of a safetensors file with a bounded header.
+
+    Raises:
+        DamagedError: it is refused as by `path_in`, or has too many tensors.
+    """
+    path = path_in(folder, name)
+    with open_in(folder, name) as file:
+        size = int.from_bytes(file.read(_SIZE), "little")
+        if size > LARGEST_HEADER:
+            problem = f"the header has {size} bytes, more than {LARGEST_HEADER}"
+            raise _refused(folder / name, problem)
+        header = file.read(size)
+    try:
+        count = len(json.loads(header))
+    except (ValueError, TypeError, RecursionError):
+        return path  # safetensors says what is wrong
+    if count > MOST_TENSORS:
+        raise _refused(folder / name, f"the file has {count} tensors, more than {MOST_TENSORS}")
+    return path
+
+
+def _refused(path: Path, problem: str) -> DamagedError:
+    return DamagedError(
+        problem,
+        location=str(path),
+        help="copy the complete folder again; of a run, use another checkpoint",
+    )
