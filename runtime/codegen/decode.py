@@ -166,7 +166,8 @@ def begin_text(
         if not ports:
             if any(f"{node.name}.{port}" in needed for port in node.outputs):
                 is_late = not late.isdisjoint(node.wires.values())
-                (late_lines if is_late else lines).extend(run_lines(node, names, " " * 8))
+                texts = dict.fromkeys(moving, "capacity.zeros((capacity.sentences,))")
+                (late_lines if is_late else lines).extend(run_lines(node, names | texts, " " * 8))
             continue
         if node.name == head:
             selected = f"select_outputs({child(node.module)}, capacity.candidates)"
