@@ -12,7 +12,7 @@ from weft.runtime.codegen.build import build
 from weft.runtime.prove.prove import prove
 from weft.specs.load import loaded
 
-from .single_node import computed, findings_of, graph_of, spec_of, type_of
+from ..single_node import computed, findings_of, graph_of, spec_of, type_of
 
 X = torch.arange(2 * 6 * 4.0).view(2, 6, 4)
 
