@@ -104,10 +104,10 @@ def stages_without_effect(run: Run, *, shortened: bool = False) -> Iterator[Find
                 f" {run.updates} updates",
             )
         begin = max(begin, end or 0)
-        if len(stages) == 1 and stage.temperature is None:
-            if all(weight == 1.0 for weight in stage.weights.values()):
-                problem = "all weights are 1, so that each row occurs once, as without a mixture"
-                yield Finding(code="R01", at="/data/mixture", problem=problem, help="remove it")
+        equal = all(weight == 1.0 for weight in stage.weights.values())
+        if len(stages) == 1 and stage.temperature is None and equal:
+            problem = "all weights are 1, so that each row occurs once, as without a mixture"
+            yield Finding(code="R01", at="/data/mixture", problem=problem, help="remove it")
     for name in sources:
         if stages and all(
             stage.weights.get(name) == 0 and any(stage.weights.get(n, 1.0) for n in sources)
