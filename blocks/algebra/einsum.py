@@ -120,6 +120,13 @@ def _written(part: Part) -> list[str]:
     return [*(line.format("y =") for line in lines[:-1]), lines[-1].format("return")]
 
 
+def _merges(node: Any, scope: Any, axis: str | None) -> Any:
+    """Return what computes attention whose sum over the keys is a node of this block."""
+    from .attention import merged_attention  # noqa: PLC0415 - checking a spec does not need it
+
+    return merged_attention(node, scope, axis)
+
+
 EINSUM = BlockType(
     name="einsum",
     title="{y}",
@@ -133,6 +140,7 @@ EINSUM = BlockType(
     arguments=lambda params, _: {"y": params.y},
     flops=_flops,
     written=_written,
+    merges=_merges,
     example={"y": "b t k, b s k -> b t s"},
     example_inputs={"x": "f[B T 8]", "z": "f[B S 8]"},
 )

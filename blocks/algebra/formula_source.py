@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from ...specs.expressions import CONSTANTS, Call, Expression, leaves, value_of
 
@@ -58,7 +59,7 @@ def python_of(tree: Expression, values: Mapping[str, float]) -> ast.expr:
     Raises:
         ExpressionError: a part without tensors has no value, such as `1 / 0`.
     """
-    number = _number(tree, values)
+    number = number_of(tree, values)
     if number is not None:
         return ast.Constant(number)
     if not isinstance(tree, Call):
@@ -68,6 +69,26 @@ def python_of(tree: Expression, values: Mapping[str, float]) -> ast.expr:
     if name in _FUNCTIONS:
         return ast.Call(_name(_FUNCTIONS[name]), arguments, [])
     return _OTHERS[name](*arguments)
+
+
+def text_of(tree: Expression) -> str:
+    """Write a formula, with a bracket around every operation.
+
+    >>> text_of(parsed("2 * x + z"))
+    '((2 * x) + z)'
+    """
+    if not isinstance(tree, Call):
+        return str(tree)
+    name, parts = tree.function, [text_of(part) for part in tree.arguments]
+    if name in _BINARY or name in _COMPARED:
+        return f"({parts[0]} {name} {parts[1]})"
+    if name in _SIGNS:
+        return f"({_SIGNS[name]}{parts[0]})"
+    return f"{name}({', '.join(parts)})"
+
+
+_SIGNS = {"negative": "-", "not": "not "}
+"""Operator before its only part to how it is written."""
 
 
 def _name(text: str) -> ast.expr:
@@ -93,7 +114,7 @@ def _where(condition: ast.expr, x: ast.expr, z: ast.expr) -> ast.expr:
     return ast.Call(_name("torch.where"), [condition, x, z], [])
 
 
-def _number(tree: Expression, values: Mapping[str, float]) -> float | None:
+def number_of(tree: Expression, values: Mapping[str, float] = MappingProxyType({})) -> float | None:
     """Return the value of a part of a formula that reads no port; None if it reads one, or `inf`.
 
     Raises:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -57,7 +56,7 @@ def _signature(params: ParameterParams, _: frozenset[str]) -> Signature:
     output = Port("y", ValueType("f", (*lead, *params.shape)), doc="the array")
     reads = params.rows or not params.learned
     inputs = (port("x", "f[...]", ROWS),) if reads else ()
-    return Signature(inputs=inputs, outputs=(output,), measured=("x",) if reads else ())
+    return Signature(inputs=inputs, outputs=(output,))
 
 
 def _typed(params: ParameterParams, types: Mapping[str, ValueType]) -> Signature:
@@ -67,7 +66,7 @@ def _typed(params: ParameterParams, types: Mapping[str, ValueType]) -> Signature
         return signature
     names = ["b", *(f"n_{index}" for index in range(1, len(types["x"].axes)))]
     x = ValueType("f", tuple(names[: len(types["x"].axes)]))
-    return replace(signature, inputs=(Port("x", x, doc=ROWS),))
+    return Signature(inputs=(Port("x", x, doc=ROWS),), outputs=signature.outputs)
 
 
 def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

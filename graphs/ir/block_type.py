@@ -257,9 +257,6 @@ class Signature:
     """Ports whose zeros are zeros of the first output, as those of a product."""
     earlier: tuple[str, str] | None = None
     """Axis names of queries and keys, if the first output is 0 where the key is later."""
-    measured: tuple[str, ...] = ()
-    """Ports of whose values only the rows, the precision and the device matter, so that they are
-    not read at every step of decoding."""
     pairs: tuple[str, ...] = ()
     """Ports that take pairs of positions while decoding: next queries with all keys so far."""
     scale: Literal["", "normalized", "accumulated"] = ""
@@ -429,6 +426,9 @@ class BlockType:
     written: Callable[[Any], list[str]] | None = None
     """For a block without a module, from its use, a `Part`, to the lines of the `forward` of its
     class in the generated code: they read the ports by their names, and `torch` and `nn`."""
+    merges: Callable[[Any, Any, str | None], Any] | None = None
+    """From a node of the block, a `BlockNode`, its scope and the step axis to the `Merged` nodes
+    that compute it together with the nodes before it; None if there are none."""
     steps: bool = False
     """Whether the module has its own `begin` and `step` for decoding."""
     state: StateFormula | None = None

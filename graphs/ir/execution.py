@@ -159,6 +159,8 @@ class WeightCasts:
 class Execution:
     """How a graph is computed in training, in decoding, or in an export."""
 
+    merges: bool = True
+    """Whether nodes that one kernel can compute together are merged."""
     unpad: UnpadPlan | None = None
     """How padding is left out; None if the graph computes padding."""
     decoding: bool = False

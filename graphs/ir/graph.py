@@ -1,8 +1,7 @@
 """The graph of a checked spec: nodes with their wires, value types and execution order.
 
-Scopes keep the structure of the spec (a repeat is one node with a body), so checking, drawing
-and code generation cost the same for 6 layers and for 600.  `traverse.py` has the walk over all
-nodes.
+Scopes keep the structure of the spec (a repeat is one node with a body), so checking, drawing and
+code generation cost the same for 6 layers and for 600.  `traverse.py` walks over all nodes.
 """
 
 from __future__ import annotations
@@ -230,10 +229,8 @@ class Part:
     @property
     def drops(self) -> bool:
         """Whether it drops values at random in training, slots included."""
-        inner = (part for part in self.fill.values() if isinstance(part, Part))
-        return any(self.arguments.get(name) for name in self.block.dropout) or any(
-            part.drops for part in inner
-        )
+        inner = any(part.drops for part in self.fill.values() if isinstance(part, Part))
+        return inner or any(self.arguments.get(name) for name in self.block.dropout)
 
     def stepped_axes(self, below: str) -> tuple[Any, ...]:
         """Return the axes over whose positions what is at a path of slots, such as `/f.`, runs."""
@@ -322,6 +319,8 @@ class BlockNode(_Placed):
     """A node that is one registered block."""
 
     part: Part
+    replaced: tuple[str, ...] = ()
+    """The nodes that it stands for, itself included, if a pass has merged them."""
 
     @property
     def steps(self) -> bool:

@@ -9,9 +9,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from ..ir.execution import Execution, KernelChoice, LowPrecision, Precision, Prepacked, WeightCasts
+from ..ir.execution import (
+    PLAIN,
+    Execution,
+    KernelChoice,
+    LowPrecision,
+    Precision,
+    Prepacked,
+    WeightCasts,
+)
 from ..ir.graph import Graph, Part, RepeatNode, Scope, TemplateNode
 from ..ir.traverse import moving_ports, moving_values, root_moving, visits
+from .merge import merged_nodes
 from .output_projection import head_of
 from .unpad import unpad, unpad_decoding
 
@@ -110,6 +119,7 @@ def _layers(scope: Scope, moving_in: frozenset[str], above: str = "") -> Iterato
 Purpose = Literal["train", "decode", "export"]
 """What a graph is computed for."""
 PassName = Literal[
+    "merge",
     "unpad",
     "fuse",
     "checkpoint",
@@ -124,9 +134,9 @@ PassName = Literal[
 ]
 """Name of a pass."""
 NAMES: Mapping[Purpose, tuple[PassName, ...]] = {
-    "train": ("unpad", "fuse", "checkpoint", "kernels", "parallel", "casts"),
-    "decode": ("unpad", "kernels", "shortlist", "quantize", "prepack", "compile"),
-    "export": ("forms",),
+    "train": ("merge", "unpad", "fuse", "checkpoint", "kernels", "parallel", "casts"),
+    "decode": ("merge", "unpad", "kernels", "shortlist", "quantize", "prepack", "compile"),
+    "export": ("merge", "forms"),
 }
 """The passes of each purpose, in their order."""
 
@@ -205,8 +215,9 @@ def pipeline(graph: Graph, settings: Settings, last: PassName | None = None) -> 
     """
     steps: list[Step] = []
     names = NAMES[settings.purpose]
-    if graph.segments is not None:  # its models run as steps, and only kernels apply to these
-        settings = replace(settings, without={*settings.without, *names} - {"kernels"})
+    graph = one_by_one(graph)
+    if graph.segments is not None:  # its models run as steps, and only these two apply
+        settings = replace(settings, without={*settings.without, *names} - {"merge", "kernels"})
     for name in names if last is None else names[: names.index(last) + 1]:
         if name not in settings.without:
             graph_pass = _PASSES[name]
@@ -219,6 +230,24 @@ def after(graph: Graph, settings: Settings, last: PassName | None = None) -> Gra
     """Return the graph after its passes; arguments as of `pipeline`."""
     steps = pipeline(graph, settings, last)
     return steps[-1].graph if steps else graph
+
+
+def one_by_one(graph: Graph) -> Graph:
+    """Return a graph whose nodes are computed one by one, also those of models inside it."""
+    return _with_merges(graph, merges=False)
+
+
+def _with_merges(graph: Graph, *, merges: bool) -> Graph:
+    models = dict(graph.execution.models)
+    for node, _ in graph.models():
+        models[node.name] = replace(models.get(node.name, PLAIN), merges=merges)
+    changed = {name: execution for name, execution in models.items() if execution != PLAIN}
+    return replace(graph, execution=replace(graph.execution, merges=merges, models=changed))
+
+
+def _merging(graph: Graph) -> list[str]:
+    lines = (f"{path} computes {', '.join(names)}" for path, names in merged_nodes(graph))
+    return list(lines)
 
 
 def _unpad(graph: Graph, settings: Settings) -> Graph:
@@ -362,6 +391,11 @@ class _Pass(NamedTuple):
 
 
 _PASSES: Mapping[PassName, _Pass] = {
+    "merge": _Pass(
+        "let one kernel compute the nodes of attention that is written out",
+        lambda graph, _: _with_merges(graph, merges=True),
+        _merging,
+    ),
     "unpad": _Pass("compute non-padding tokens only", _unpad, _unpadded),
     "fuse": _Pass(
         "let losses compute the linear maps that they read",

@@ -20,6 +20,7 @@ from ..ir.execution import PLAIN, Around, Place, UnpadPlan
 from ..ir.graph import BlockNode, Graph, Part, Scope, TemplatePart
 from ..ir.traverse import Visit, late_values, moving_ports, moving_values, root_moving, visits
 from ..ir.value_type import ValueType, names_of, time_axes
+from .merge import merged
 from .objective import trained_models
 
 PADDED = frozenset({"mask", "bias", "len"})
@@ -69,6 +70,7 @@ def plan_unpad(graph: Graph) -> UnpadPlan:
     Args:
         graph: a checked graph.
     """
+    graph = merged(graph)
     kinds = graph.spec.axes
     padded = _reasons(graph)
     times = frozenset(time_axes(kinds))

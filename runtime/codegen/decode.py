@@ -29,6 +29,7 @@ from .forward import (
     given_ports,
     leave_loop,
     loop_lines,
+    merged_lines,
     returned,
     run_lines,
     targets,
@@ -57,10 +58,6 @@ def kept_value(key: str) -> tuple[str, int | None]:
     """Return the name and the batch axis of a value from its key: the inverse of `kept_key`."""
     value, _, batch_dim = key.removeprefix(KEPT).partition("@")
     return value, int(batch_dim) if batch_dim else None
-
-
-_ROWS = "capacity.zeros((capacity.sentences,))"
-"""What tells a node rows and precision before the first step, instead of a moving value."""
 
 
 class Times(NamedTuple):
@@ -170,8 +167,7 @@ def begin_text(
         if not ports:
             if any(f"{node.name}.{port}" in needed for port in node.outputs):
                 is_late = not late.isdisjoint(node.wires.values())
-                texts = {**names, **dict.fromkeys(moving, _ROWS)}
-                (late_lines if is_late else lines).extend(run_lines(node, texts, " " * 8))
+                (late_lines if is_late else lines).extend(run_lines(node, names, " " * 8))
             continue
         if node.name == head:
             selected = f"select_outputs({child(node.module)}, capacity.candidates)"
@@ -350,6 +346,7 @@ def _step_lines(
 ) -> Iterable[str]:
     """Yield the lines that run a node for the next positions; a selected one is in the state."""
     pad, moving = " " * 8, times.moving
+    yield from merged_lines(node, pad)
     position = _position(_shift(scope, node, times))
     if not node.steps:
         module = f'state["{node.name}"]' if selected else child(node.module)

@@ -146,6 +146,7 @@ def run_lines(
     node: Node, names: Mapping[str, str], indent: str, execution: Execution = PLAIN
 ) -> Iterable[str]:
     """Yield the lines that run a node for all positions."""
+    yield from merged_lines(node, indent)
     if not isinstance(node, RepeatNode):
         wires = dict(node.wires)
         if node.name in execution.fused:
@@ -163,6 +164,14 @@ def run_lines(
         yield f"{indent}{targets(node, names)} = {text}"
         return
     yield from loop_lines(node, names, node.wires, indent)
+
+
+def merged_lines(node: Node, indent: str) -> Iterable[str]:
+    """Yield the comment before a node that stands for several, which names them."""
+    if isinstance(node, BlockNode) and node.replaced:
+        text = f"One kernel computes the nodes {', '.join(node.replaced)}."
+        mark = f"{indent}# "
+        yield from textwrap.wrap(text, WIDTH, initial_indent=mark, subsequent_indent=mark)
 
 
 def loop_lines(

@@ -37,6 +37,7 @@ from ...graphs.ir.traverse import (
     root_moving,
     visits,
 )
+from ...graphs.passes.merge import merged
 from .decode import Times, decoding_texts
 from .execution import (
     NO_MARKS,
@@ -90,7 +91,7 @@ class Program:
     fingerprint: str
     """Hash of the source."""
     graph: Graph
-    """The graph that the source computes."""
+    """The graph that the source computes, as written."""
     imports: tuple[tuple[str, str, str], ...] = ()
     """Module, name and local name of each imported class of a block."""
     models: tuple[Program, ...] = ()
@@ -164,6 +165,7 @@ def lower(graph: Graph) -> Program:
     Args:
         graph: a checked graph.
     """
+    written, graph = graph, merged(graph)
     writer = _Writer(graph)
     for path in helpers_of(graph):
         writer.helper(path)
@@ -196,7 +198,7 @@ def lower(graph: Graph) -> Program:
         if path not in generated | writer.helpers
     )
     templates = tuple(dict.fromkeys(writer.repeated))
-    return Program(source, root, templates, digest, graph, imports, models)
+    return Program(source, root, templates, digest, written, imports, models)
 
 
 def _plain(text: str) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ...graphs.ir.graph import Graph, Part
 from ...graphs.ir.traverse import visits
 from ...graphs.ir.value_type import Axis, ValueType
+from ...graphs.passes.merge import merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,7 @@ def traced(model: nn.Module, graph: Graph) -> Iterator[Trace]:
 
 
 def _blocks(graph: Graph) -> Iterator[tuple[str, _Block]]:
-    for visit in visits(graph.root, "weights"):
+    for visit in visits(merged(graph).root, "weights"):
         if isinstance(visit.part, Part):
             label = f"{visit.path} ({visit.part.key})"
             yield visit.module, _Block(label, tuple(visit.part.outputs.values()))

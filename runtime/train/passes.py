@@ -11,6 +11,7 @@ from ...blocks.kernels.dropout import Dropout
 from ...graphs.ir.graph import Graph, Part
 from ...graphs.ir.traverse import visits
 from ...graphs.passes.freeze import frozen_weights
+from ...graphs.passes.merge import merged
 from ...graphs.passes.objective import trained_models
 from ...graphs.passes.pipeline import pipeline
 from ...graphs.passes.unpad import plan_unpad
@@ -146,7 +147,7 @@ class Dropouts:
         """Remember every probability of the model of a graph."""
         attributes = (
             (model.get_submodule(visit.module), name)
-            for visit in visits(graph.root, "weights")
+            for visit in visits(merged(graph).root, "weights")
             if isinstance(visit.part, Part)
             for name in visit.part.block.dropout
         )

@@ -25,7 +25,7 @@ from .schedule import Noam, Schedule
 from .trackers import TRACKERS, TensorBoard, TrackerSettings
 
 AnyTracker = Annotated[TrackerSettings, Selected(TRACKERS)]
-LeftOut = Literal["unpad", "fuse", "kernels", "casts"]
+LeftOut = Literal["merge", "unpad", "fuse", "kernels", "casts"]
 """A pass of training that a run may leave out."""
 _KEPT = {
     "checkpoint": (

@@ -25,6 +25,7 @@ from ....graphs.passes.pipeline import (
     Purpose,
     Settings,
     Step,
+    one_by_one,
     pipeline,
 )
 from ....specs.findings import InputError, SpecError, did_you_mean
@@ -133,7 +134,7 @@ def show(
         settings = _settings_of(graph, purpose, quantize=quantize == "int8", shortlisted=shortlist)
     steps = _steps(graph, settings, left_out, after)
     if differs:
-        print(_difference([graph, *(step.graph for step in steps)], str(after)))
+        print(_difference([one_by_one(graph), *(step.graph for step in steps)], str(after)))
     elif passes:
         print(json.dumps(list(map(_as_json, steps)), indent=2) if json_ else _listed(steps))
     else:

@@ -11,6 +11,7 @@ from ....graphs.ir.traverse import fixed_weights, position_limits, root_moving, 
 from ....graphs.passes.feeding import unfed
 from ....graphs.passes.freeze import chosen, trained_weights
 from ....graphs.passes.fuse import is_fusible
+from ....graphs.passes.merge import merged_nodes
 from ....graphs.passes.objective import (
     deployed_graph,
     feeds_of,
@@ -197,12 +198,14 @@ def _left_out(run: Run, graph: Graph) -> Iterator[Finding]:
     if graph.segments is not None:
         why = f"the models of '{graph.name}' run as steps"
         idle = dict.fromkeys(get_args(LeftOut), why)
-        del idle["kernels"], idle["unpad"]
+        del idle["kernels"], idle["unpad"], idle["merge"]
     elif run.without:
         if not is_fusible(graph):
             idle["fuse"] = f"no loss of '{graph.name}' reads a linear map that only losses read"
         if run.precision == "float32":
             idle["casts"] = "'precision' is 'float32'"
+    if run.without and not merged_nodes(graph):
+        idle["merge"] = f"no attention in '{graph.name}' is written out from nodes"
     running = ", ".join(name for name in get_args(LeftOut) if name not in idle)
     for number, name in enumerate(run.without):
         if name in idle:

@@ -28,6 +28,7 @@ def test_passes_run_in_order_and_tell_what_they_change() -> None:
 
     assert tuple(step.name for step in steps) == NAMES["train"]
     assert [step.changed for step in steps] == [
+        (),
         ("S and T of model; padded for source_position, target_position",),
         ("cross_entropy computes model.head",),
         ("2 modules, from model.encoder.0",),

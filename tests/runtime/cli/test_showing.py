@@ -34,6 +34,7 @@ def test_the_passes_of_a_run_are_those_of_its_settings(capsys: Capture) -> None:
     )
 
     assert [row["pass"] for row in rows] == [
+        "merge",
         "unpad",
         "fuse",
         "checkpoint",
@@ -41,12 +42,13 @@ def test_the_passes_of_a_run_are_those_of_its_settings(capsys: Capture) -> None:
         "parallel",
         "casts",
     ]
-    assert [bool(row["changed"]) for row in rows] == [True, True, False, True, False, False]
-    assert rows[3]["changed"] == ["products and attention measured when training begins"]
-    assert [row["pass"] for row in other] == ["unpad", "checkpoint", "kernels", "parallel", "casts"]
-    assert other[1]["changed"] == ["4 modules, from model.decoder.0"]
-    assert other[3]["changed"] == ["fsdp shards 8 layers separately, from model.encoder.0"]
-    assert other[4]["changed"] == [
+    assert [bool(row["changed"]) for row in rows] == [False, True, True, False, True, False, False]
+    assert rows[4]["changed"] == ["products and attention measured when training begins"]
+    names = ["merge", "unpad", "checkpoint", "kernels", "parallel", "casts"]
+    assert [row["pass"] for row in other] == names
+    assert other[2]["changed"] == ["4 modules, from model.decoder.0"]
+    assert other[4]["changed"] == ["fsdp shards 8 layers separately, from model.encoder.0"]
+    assert other[5]["changed"] == [
         "fsdp gathers weights in bfloat16, and sums gradients in float32"
     ]
 
@@ -54,7 +56,7 @@ def test_the_passes_of_a_run_are_those_of_its_settings(capsys: Capture) -> None:
 def test_the_kernels_of_a_run_are_those_that_it_names(capsys: Capture) -> None:
     """The code sets them; those that are `auto` are not known yet."""
     named = ("multi30k-en-de", "--set", "kernels.attention=plain")
-    [_, _, _, row, *_] = json.loads(printed(capsys, *named, "--passes", "--json"))
+    [_, _, _, _, row, *_] = json.loads(printed(capsys, *named, "--passes", "--json"))
     both = printed(capsys, *named, "--set", "kernels.product=onednn", "--code", "--train")
 
     assert row["changed"] == ["attention plain, products measured when training begins"]
@@ -123,7 +125,7 @@ def test_the_code_is_that_of_training_or_of_evaluation(capsys: Capture) -> None:
         (("--decode",), "add --code or --passes"),
         (("--code", "--decode", "--train"), "give one of them"),
         (("--without", "fuse"), "add --passes"),
-        (("--code", "--decode", "--without", "fuse"), "kernels, prepack, quantize, shortlist"),
+        (("--code", "--decode", "--without", "fuse"), "kernels, merge, prepack"),
         (("--passes", "--quantize", "int8"), "help: add --decode\n"),
         (("--quantize", "int8"), "help: add --decode --passes\n"),
         (("--passes", "--shortlist"), "add --decode"),
@@ -156,9 +158,9 @@ def test_the_code_of_decoding_names_its_kernels(capsys: Capture) -> None:
         assert line in whole
         assert line not in plain
     assert "    _scan = scan" in loops
-    names = ["unpad", "kernels", "shortlist", "quantize", "prepack", "compile"]
+    names = ["merge", "unpad", "kernels", "shortlist", "quantize", "prepack", "compile"]
     assert [row["pass"] for row in rows] == names
-    assert rows[5]["changed"] == ["the steps of 4 layers, from decoder.0"]
+    assert rows[6]["changed"] == ["the steps of 4 layers, from decoder.0"]
 
 
 def test_the_code_of_decoding_in_int8(capsys: Capture) -> None:

@@ -1,1 +1,0 @@
-"""The language of tables, which maps the weights of one model to those of another."""
