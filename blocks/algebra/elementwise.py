@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from ...graphs.ir.arguments import argument
 from ...graphs.ir.block_type import BlockType, MismatchError, Port, Signature, port
 from ...graphs.ir.graph import Part
 from ...graphs.ir.value_type import SIZED, Axis, ValueType, dtype_of, free_axes
@@ -192,13 +193,13 @@ def _written(part: Part) -> list[str]:
     params: Any = part.params
     matched = _matched(params, part.inputs)
     indices = {name: matched.index(name) for name in params.ports}
-    lines = [f"{name} = {name}{index}" for name, index in indices.items() if index]
+    lines = [f"{argument(n)} = {argument(n)}{index}" for n, index in indices.items() if index]
     result = ast.unparse(python_of(parsed(params.y), params.values))
     kinds = {name: dtype_of(type_.kind) for name, type_ in part.inputs.items()}
     integer = _range(params, part.inputs).kind == "integer"
     if integer and dtype_of(part.outputs["y"].kind) == "float":
         real = next((name for name, dtype in kinds.items() if dtype == "float"), "")
-        result = f"({result}).to({real}.dtype)" if real else f"({result}).float()"
+        result = f"({result}).to({argument(real)}.dtype)" if real else f"({result}).float()"
     return [*lines, f"return {result}"]
 
 

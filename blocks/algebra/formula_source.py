@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from ...graphs.ir.arguments import argument
 from ...specs.expressions import CONSTANTS, Call, Expression, leaves, value_of
 
 _MODULES = {
@@ -64,7 +65,7 @@ def python_of(tree: Expression, values: Mapping[str, float]) -> ast.expr:
         return ast.Constant(number)
     if not isinstance(tree, Call):
         infinite = tree in CONSTANTS and tree not in values
-        return _name(f"float('{tree}')") if infinite else ast.Name(str(tree))
+        return _name(f"float('{tree}')") if infinite else ast.Name(argument(str(tree)))
     name, arguments = tree.function, [python_of(part, values) for part in tree.arguments]
     if name in _FUNCTIONS:
         return ast.Call(_name(_FUNCTIONS[name]), arguments, [])

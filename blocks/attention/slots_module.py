@@ -129,7 +129,7 @@ class Parts(nn.Module):
                     self._through, name, wires=wires, states=states, position=position
                 )
         if self.score is not None:
-            functions["elementwise"] = getattr(self.score, "elementwise", False)
+            functions["elementwise"] = getattr(self.score, "elementwise", False) is True
         return functions
 
     def _with_masked(

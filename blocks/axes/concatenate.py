@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
+from ...graphs.ir.arguments import argument
 from ...graphs.ir.block_type import Behavior, BlockType, MismatchError, Port, Signature, never, port
 from ...graphs.ir.graph import Part
 from ...graphs.ir.value_type import Axis, ValueType, added, free_axes
@@ -131,9 +132,9 @@ def _written(part: Part) -> list[str]:
     index = -1 if dimension == len(type_.axes) - 1 else dimension
     values = []
     for name in params.names:
-        rows = ", ".join([f"{first}.size(0)", *["-1"] * len(part.inputs[name].axes)])
+        rows = ", ".join([f"{argument(first)}.size(0)", *["-1"] * len(part.inputs[name].axes)])
         lacks = _lacks(part.inputs, name, first)
-        values.append(f"{name}.expand({rows})" if lacks else name)
+        values.append(f"{argument(name)}.expand({rows})" if lacks else argument(name))
     return [f"return torch.cat([{', '.join(values)}], {index})"]
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field, field_validator
 
+from ...graphs.ir.arguments import argument
 from ...graphs.ir.block_type import BlockType, Port, Signature, Slot, port
 from ...graphs.ir.state_tensor import StateTensor
 from ..params import Count, Params
 
-TAKEN = ("x", "mask", "cell", "along", "carry", "self", "capacity", "state", "position")
+TAKEN = ("x", "mask")
 """Names that no carried value can have."""
 
 
@@ -28,7 +28,7 @@ class ScanParams(Params):
     def _names(cls, carry: dict[str, Any]) -> dict[str, Any]:
         """Refuse names that cannot be ports, and values without a width."""
         for name, widths in carry.items():
-            if not name.isidentifier() or keyword.iskeyword(name) or name in TAKEN:
+            if not name.isidentifier() or name in TAKEN:
                 msg = f"'{name}' cannot be the name of a carried value"
                 raise ValueError(msg)
             if widths == []:
@@ -79,7 +79,7 @@ def _signature(params: ScanParams, _: frozenset[str]) -> Signature:
 
 
 def _arguments(params: ScanParams, _: Mapping[str, Any]) -> dict[str, Any]:
-    return {"carry": params.widths}
+    return {"carry": {argument(name): widths for name, widths in params.widths.items()}}
 
 
 def _state(

@@ -7,7 +7,6 @@ is complete.
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from ...specs.form import (
     Use,
 )
 from ...specs.load import in_place_of
+from ..ir.arguments import is_reserved
 from ..ir.graph import Graph, Scope, reached, unread
 from .records import MISSING, Context, Doubts, Findings, Values, evaluation_order
 from .weights import MOST_NODES, least_size
@@ -28,10 +28,6 @@ from .weights import MOST_NODES, least_size
 if TYPE_CHECKING:
     from ..cost.budgets import Measure
 
-ARGUMENTS = frozenset(
-    {"self", "capacity", "state", "position", "layer", "layer_state", "nn", "torch", "zip", "range"}
-)
-"""Words that may not be an input of a spec: other arguments and variables of its model."""
 ATTRIBUTES = frozenset({"training", "batched", "casts"})
 """Words that may not be a node: what torch and training set in every module."""
 
@@ -43,7 +39,7 @@ def check_names(spec: Spec, findings: Findings) -> None:
         for name in nodes.keys() & ATTRIBUTES:
             _refuse(findings, "node", name, at + pointer("nodes", name))
     for name in spec.inputs:
-        if keyword.iskeyword(name) or name in ARGUMENTS:
+        if is_reserved(name):
             _refuse(findings, "input", name, pointer("inputs", name))
     for name in spec.params.keys() & BUDGETS.keys():
         _refuse(findings, "param", name, pointer("params", name))

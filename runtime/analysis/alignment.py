@@ -133,7 +133,8 @@ def reading_source(graph: Graph, model: nn.Module) -> str:
     paths: list[str] = [
         path
         for path, module in model.named_modules()
-        if sequences.get(path) == ("target", "source") and hasattr(module, "attention_weights")
+        if sequences.get(path) == ("target", "source")
+        and hasattr(type(module), "attention_weights")
     ]
     if not paths:
         raise InputError(

@@ -68,7 +68,7 @@ def recording(model: nn.Module, only: Collection[str] | None = None) -> Iterator
     hooks = [
         module.register_forward_hook(hook_of(path), with_kwargs=True)
         for path, module in model.named_modules()
-        if callable(getattr(module, "attention_weights", None)) and (only is None or path in only)
+        if hasattr(type(module), "attention_weights") and (only is None or path in only)
     ]
     try:
         with torch.compiler.set_stance("force_eager"):

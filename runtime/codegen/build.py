@@ -157,9 +157,9 @@ _OWN = frozenset(
 
 def tie(model: nn.Module) -> None:
     """Make tied parameters one tensor again, after each was given storage of its own."""
-    tie_again = getattr(model, "tie", None)
-    if callable(tie_again):
-        tie_again()
+    tie_again = getattr(type(model), "tie", None)
+    if tie_again is not None:
+        tie_again(model)
 
 
 def initialize(model: nn.Module, seed: int) -> None:
@@ -191,8 +191,8 @@ def draw_weights(
     """
     drawn_ids: set[int] = set()
     for path, module in model.named_modules():
-        draw = getattr(module, "initialize", None)
-        if not callable(draw):
+        draw = getattr(type(module), "initialize", None)
+        if draw is None:
             continue
         weights = _drawn(module)
         tied = {weight: weight.detach().clone() for weight in weights if id(weight) in drawn_ids}
@@ -202,7 +202,7 @@ def draw_weights(
         generator = torch.Generator(device=_device(module))
         generator.manual_seed(_seed(seed, path.removeprefix(deployed)))
         with torch.no_grad():
-            draw(generator)
+            draw(module, generator)
             for weight, before in tied.items():
                 weight.copy_(before)
     for action, value, paths in rules:
@@ -232,7 +232,7 @@ def _drawn(module: nn.Module) -> list[nn.Parameter]:
     """Return the parameters that a module draws: all but those of parts that draw their own."""
     parameters = list(module.parameters(recurse=False))
     for child in module.children():
-        if not callable(getattr(child, "initialize", None)):
+        if not hasattr(type(child), "initialize"):
             parameters += _drawn(child)
     return list(dict.fromkeys(parameters))
 

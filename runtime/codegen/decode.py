@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from ...graphs.ir.arguments import argument
 from ...graphs.ir.graph import BlockNode, Graph, Node, RepeatNode, Scope
 from ...graphs.ir.leads import common_lead, leads_of, longest_lead, measured
 from ...graphs.ir.traverse import (
@@ -36,7 +37,7 @@ from .forward import (
     wires_inside,
 )
 from .losses import weighing_first
-from .names import argument, child
+from .names import child
 
 KEPT = "="
 """Prefix of the keys of fixed values in a state; all other keys are names of nodes."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping, Set
 
+from ...graphs.ir.arguments import argument, is_reserved
 from ...graphs.ir.execution import PLAIN, Execution
 from ...graphs.ir.graph import BlockNode, Node, RepeatNode, Scope
 from ...graphs.ir.traverse import holds_model
 from ...graphs.ir.value_type import DTYPES, KINDS, ValueType, dtype_of
-from .names import argument, child, is_reserved
+from .names import child
 
 PROJECTED = "projected"
 """Argument of a model whose last linear map a caller may leave to a loss."""

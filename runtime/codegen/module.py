@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ...blocks.registry import full_path, module_path
+from ...graphs.ir.arguments import argument
 from ...graphs.ir.execution import PLAIN
 from ...graphs.ir.graph import (
     BlockNode,
@@ -62,7 +63,7 @@ from .forward import (
     variables,
 )
 from .losses import fused_lines, weighing_first, weights_text
-from .names import argument, child, class_name, weight
+from .names import child, class_name, weight
 from .written import STORING, written_body
 
 PREFIX = "weft_generated_"
@@ -440,7 +441,8 @@ def _construct(
         arguments += [f"stepping={stepping!r}"] if stepping else []
     for slot in part.signature.slots:
         if slot.steps_over:
-            reads = tuple(p.name for p in slot.others if p.name in part.fill[slot.name].inputs)
+            filled = part.fill[slot.name].inputs
+            reads = tuple(argument(p.name) for p in slot.others if p.name in filled)
             arguments += [f"along={_along(part, slot.steps_over)!r}", f"reads={reads!r}"]
     flat = [
         f"{slot}="
@@ -466,7 +468,9 @@ def _along(part: Part, name: str) -> dict[str, int]:
     """Return the ports of a block that have the axis of a name, each with its index."""
     axis = part.axes[name]
     return {
-        port: type_.axes.index(axis) for port, type_ in part.inputs.items() if axis in type_.axes
+        argument(port): type_.axes.index(axis)
+        for port, type_ in part.inputs.items()
+        if axis in type_.axes
     }
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import keyword
 
-from ...graphs.checker.declarations import ARGUMENTS
-
 MODULE_WORDS = frozenset(
     """
     T_destination add_module apply bfloat16 buffers call_super_init children compile cpu cuda
@@ -23,20 +21,6 @@ MODULE_WORDS = frozenset(
 version."""
 OWN_WORDS = frozenset({"begin", "copies", "places", "read_prompt", "step", "tie", "weights"})
 """Additional attributes of generated modules."""
-
-
-def is_reserved(name: str) -> bool:
-    """Return whether a name cannot be an argument of a generated function."""
-    return keyword.iskeyword(name) or name in ARGUMENTS
-
-
-def argument(port: str) -> str:
-    """Return the argument for a port: its name, with an underscore if that is reserved.
-
-    >>> [argument(name) for name in ("mask", "state", "class", "class_")]
-    ['mask', 'state_', 'class_', 'class__']
-    """
-    return f"{port}_" if is_reserved(port.rstrip("_")) else port
 
 
 def child(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...graphs.ir.arguments import argument
 from ...graphs.ir.graph import Part
 from ...graphs.ir.leads import lead_of_axis
 from ...graphs.ir.value_type import ValueType
@@ -22,7 +23,7 @@ def written_body(part: Part, step_axis: str | None) -> str:
         step_axis: the axis along which the graph decodes.
     """
     assert part.block.written is not None  # noqa: S101 - the caller has asked
-    ports = ", ".join(by_name("self", (f"{name}: Tensor" for name in part.inputs)))
+    ports = ", ".join(by_name("self", (f"{argument(name)}: Tensor" for name in part.inputs)))
     types = ", ".join(f"{name} {type_}" for name, type_ in part.inputs.items())
     outputs = ", ".join(map(str, part.outputs.values()))
     result = "Tensor" if len(part.outputs) == 1 else "tuple[Tensor, ...]"
@@ -48,12 +49,13 @@ def _steps(part: Part, step_axis: str) -> Iterator[str]:
     yield "    def begin(self, capacity):"
     yield f"        return State(appended={{{', '.join(buffers)}}})"
     yield ""
-    arguments = by_name("self", (*part.inputs, "state", "position"))
+    arguments = by_name("self", (*map(argument, part.inputs), "state", "position"))
     yield f"    def step({', '.join(arguments)}):"
     for name in part.stores:
-        dim = _dim(part.inputs[name], step_axis)
-        yield f'        {name} = so_far(state, "{name}", {name}, position, {dim})'
-    yield f"        return self.forward({', '.join(f'{name}={name}' for name in part.inputs)})"
+        port, dim = argument(name), _dim(part.inputs[name], step_axis)
+        yield f'        {port} = so_far(state, "{name}", {port}, position, {dim})'
+    passed = (f"{port}={port}" for port in map(argument, part.inputs))
+    yield f"        return self.forward({', '.join(passed)})"
 
 
 def _buffer(type_: ValueType, step_axis: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from weft.graphs.checker.declarations import ARGUMENTS, ATTRIBUTES
+from weft.graphs.checker.declarations import ATTRIBUTES
+from weft.graphs.ir.arguments import ARGUMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from weft.blocks.registry import registry
 from weft.extensions.interop.export.onnx_graph import with_free_names
 from weft.graphs.checker.check import check
-from weft.graphs.checker.declarations import ARGUMENTS, ATTRIBUTES
+from weft.graphs.checker.declarations import ATTRIBUTES
+from weft.graphs.ir.arguments import ARGUMENTS
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.names import MODULE_WORDS, OWN_WORDS
 from weft.specs.load import loaded
@@ -22,6 +23,7 @@ from weft.specs.load import loaded
 WORDS = sorted(
     {*keyword.kwlist, *MODULE_WORDS, *OWN_WORDS, *ARGUMENTS, "Tensor"}
     | {"eval", "print", "str", "list", "dict", "super", "property", "isinstance", "len"}
+    | {"initialize", "attention_weights", "elementwise"}
 )
 """Names of nodes, of which each reads the one before."""
 PLAIN = [f"node_{index}" for index in range(len(WORDS))]
@@ -139,6 +141,55 @@ def test_torch_can_export_reserved_names(models: tuple[Any, Any], x: Tensor) -> 
 
     torch.testing.assert_close(program.module()(x=x)["return"], plain(x=x)["return"])
     assert {path.partition(".")[0] for path in reserved.state_dict()} == {*WORDS}
+
+
+def of_one_node(node: dict[str, Any], port: str, **blocks: Any) -> Any:
+    """Return a model of one node that reads `a`, which decodes."""
+    spec = {
+        "format": 1,
+        "name": "ports",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"a": "f[B T 2]"},
+        "outputs": {"y": f"node.{port}"},
+        "step": {"axis": "T"},
+        "blocks": blocks,
+        "nodes": {"node": node},
+    }
+    return build(check(loaded(spec).form, registry()), seed=1).eval()
+
+
+RESERVED = sorted({*keyword.kwlist, *ARGUMENTS})
+
+
+@pytest.mark.parametrize("word", RESERVED)
+def test_ports_that_a_spec_names_may_have_any_name(word: str, x: Tensor) -> None:
+    """Those of a formula, of a concatenation, and values that a scan carries."""
+    formula = {"use": "elementwise@1", "in": {word: "a"}, "params": {"y": f"2 * {word}"}}
+    joined = {
+        "use": "concatenate@1",
+        "in": {word: "a", "z": "a"},
+        "params": {"axis": "width", "names": [word, "z"]},
+    }
+    scan = {
+        "use": "scan@1",
+        "in": {"x": "a"},
+        "params": {"carry": {word: 2}},
+        "fill": {"cell": {"use": "cell"}},
+    }
+    added = {"use": "elementwise@1", "in": {"v": "x", "w": word}, "params": {"y": "v + w"}}
+    cell = {
+        "inputs": {"x": "f[b 1 2]", word: "f[b 1 2]"},
+        "outputs": {word: "sum.y"},
+        "nodes": {"sum": added},
+    }
+
+    assert torch.equal(of_one_node(joined, "y")(a=x)["y"], torch.cat([x, x], -1))
+    if word not in ("and", "or", "not"):  # operators of formulas
+        assert torch.equal(of_one_node(formula, "y")(a=x)["y"], 2 * x)
+    model = of_one_node(scan, word, cell=cell)
+    state = model.begin(weft.Capacity(2, 1, 3, torch.float32, torch.device("cpu")))
+    torch.testing.assert_close(model(a=x)["y"], x.cumsum(1))
+    torch.testing.assert_close(model.step(a=x, state=state, position=0)["y"], x.cumsum(1))
 
 
 def test_the_words_of_a_module_are_torchs() -> None:
