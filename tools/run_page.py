@@ -158,6 +158,8 @@ class _Page:
         """Return the names of the records that a setting may hold."""
         if "additionalProperties" in field and "$ref" in str(field["additionalProperties"]):
             field = field["additionalProperties"]
+        if "$ref" in field.get("items", {}):
+            field = field["items"]
         if "patternProperties" in field:
             [field] = field["patternProperties"].values()
         ways = [field, *field.get("anyOf", ()), *field.get("oneOf", ()), *field.get("allOf", ())]

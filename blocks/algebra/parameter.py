@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -56,7 +57,7 @@ def _signature(params: ParameterParams, _: frozenset[str]) -> Signature:
     output = Port("y", ValueType("f", (*lead, *params.shape)), doc="the array")
     reads = params.rows or not params.learned
     inputs = (port("x", "f[...]", ROWS),) if reads else ()
-    return Signature(inputs=inputs, outputs=(output,))
+    return Signature(inputs=inputs, outputs=(output,), measured=("x",) if reads else ())
 
 
 def _typed(params: ParameterParams, types: Mapping[str, ValueType]) -> Signature:
@@ -66,7 +67,7 @@ def _typed(params: ParameterParams, types: Mapping[str, ValueType]) -> Signature
         return signature
     names = ["b", *(f"n_{index}" for index in range(1, len(types["x"].axes)))]
     x = ValueType("f", tuple(names[: len(types["x"].axes)]))
-    return Signature(inputs=(Port("x", x, doc=ROWS),), outputs=signature.outputs)
+    return replace(signature, inputs=(Port("x", x, doc=ROWS),))
 
 
 def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

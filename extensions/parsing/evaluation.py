@@ -72,7 +72,7 @@ def gold_trees(
     if trees:
         refuse_test_set("--trees", test, root)
         path = Path(trees).resolve()
-        readers = [split.settings for split in run.data.splits().values()]
+        readers = [split.settings for split in run.data.sources().values()]
         parsing = next(split.parsing for split in readers if isinstance(split, TreesSettings))
         return {trees: trees_of(read_bank((path.name,), str(path.parent), parsing))}
     return {

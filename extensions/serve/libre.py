@@ -73,7 +73,7 @@ def languages_of(train: Split, fields: tuple[str, str]) -> Languages | None:
         fields: fields of the source and of the target texts.
     """
     codes: Sequence[str] = ()
-    match train.settings:
+    match next(iter(train.by_place().values())).settings:
         case MtdataSettings(languages=languages):
             codes = [_SHORT.get(code, code) for code in languages]
         case LinesSettings(groups=files):

@@ -269,7 +269,7 @@ def write_job(
         "answers": row.run.answers,
     }
     settings = data.model_dump(mode="json", by_alias=True)
-    prepared = {key: value for key, value in settings.items() if key != "test"}
+    prepared = {key: value for key, value in settings.items() if key not in ("test", "mixture")}
     tokenizers = {
         name: tokenizer.model_dump(mode="json") for name, tokenizer in row.run.tokenizers.items()
     }

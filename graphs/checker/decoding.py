@@ -92,6 +92,9 @@ def _in_scope(
                 for port, value in node.wires.items()
                 if value in moving or (value not in typed and _takes(node, port, axis))
             )
+            if isinstance(node, BlockNode):
+                obstacles += _rows_of_steps(node, ports, axis)
+                ports -= {*node.part.signature.measured}
             if ports:
                 inside, outputs, of_outputs = _in_node(node, ports, axis, pairs.at(node.wires))
                 obstacles += inside
@@ -100,6 +103,20 @@ def _in_scope(
         results[key] = obstacles, frozenset(moving), pairs.at(scope.outputs)
     known_results: tuple[list[Obstacle], frozenset[str], Pairs] = results[key]
     return known_results
+
+
+def _rows_of_steps(node: BlockNode, ports: frozenset[str], axis: str) -> Iterator[Obstacle]:
+    """Yield an obstacle if a block has a row for each position of the step axis."""
+    for port in node.part.signature.measured:
+        type_, outputs = node.part.inputs.get(port), node.outputs.values()
+        lead = type_.axes[:1] if port in ports and type_ is not None else ()
+        if (
+            lead
+            and lead_of_axis(lead[0], axis) is not None
+            and any(lead[0] in output.axes for output in outputs)
+        ):
+            problem = f"the rows of {node.part.key} are positions of {axis}"
+            yield Obstacle(node.at, problem, "wire a value whose first axis is that of the batch")
 
 
 def _in_node(

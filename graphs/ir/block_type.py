@@ -257,6 +257,9 @@ class Signature:
     """Ports whose zeros are zeros of the first output, as those of a product."""
     earlier: tuple[str, str] | None = None
     """Axis names of queries and keys, if the first output is 0 where the key is later."""
+    measured: tuple[str, ...] = ()
+    """Ports of whose values only the rows, the precision and the device matter, so that they are
+    not read at every step of decoding."""
     pairs: tuple[str, ...] = ()
     """Ports that take pairs of positions while decoding: next queries with all keys so far."""
     scale: Literal["", "normalized", "accumulated"] = ""

@@ -409,7 +409,10 @@ def moving_ports(node: Node, moving: Set[str]) -> frozenset[str]:
 
     A carried value of a repeat moves from the first copy on if it moves in any copy.
     """
-    ports = frozenset(port for port, value in node.wires.items() if value in moving)
+    measured = node.part.signature.measured if isinstance(node, BlockNode) else ()
+    ports = frozenset(
+        port for port, value in node.wires.items() if value in moving and port not in measured
+    )
     if not isinstance(node, RepeatNode) or not ports:
         return ports
     while carried := set(node.carry) - ports - _fixed_in_all(node, ports):

@@ -61,6 +61,10 @@ def kept_value(key: str) -> tuple[str, int | None]:
     return value, int(batch_dim) if batch_dim else None
 
 
+_ROWS = "capacity.zeros((capacity.sentences,))"
+"""What tells a node rows and precision before the first step, instead of a moving value."""
+
+
 class Times(NamedTuple):
     """When the values of a scope are computed."""
 
@@ -168,7 +172,8 @@ def begin_text(
         if not ports:
             if any(f"{node.name}.{port}" in needed for port in node.outputs):
                 is_late = not late.isdisjoint(node.wires.values())
-                (late_lines if is_late else lines).extend(run_lines(node, names, " " * 8))
+                texts = {**names, **dict.fromkeys(moving, _ROWS)}
+                (late_lines if is_late else lines).extend(run_lines(node, texts, " " * 8))
             continue
         if node.name == head:
             selected = f"select_outputs({child(node.module)}, capacity.candidates)"

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from ...specs.findings import InputError
 from .segments import plan_segments
-from .shards.mixture import MixturePart, rows_of_epoch
+from .shards.mixture import rows_of_epoch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from .settings import BatchSettings
+    from .shards.mixture import Weights
 
 Rows = NDArray[np.int64]
 """Row numbers."""
@@ -34,7 +35,6 @@ class Plannable(Protocol):
     """Rows with lengths, of which batches are planned."""
 
     folder: Path
-    parts: list[MixturePart]
 
     @property
     def starts(self) -> NDArray[np.bool_] | None:
@@ -146,7 +146,13 @@ def refuse_no_limit(lengths: Sequence[Any], settings: BatchSettings) -> None:
 
 
 def stream_plans(
-    data: Plannable, settings: BatchSettings, seed: int, *, epoch: int = 0, position: int = 0
+    data: Plannable,
+    settings: BatchSettings,
+    seed: int,
+    *,
+    epoch: int = 0,
+    position: int = 0,
+    weights: Weights = (),
 ) -> Iterator[tuple[int, int, Rows]]:
     """Yield (epoch, position, rows) indefinitely, epoch after epoch, without reading the rows.
 
@@ -159,13 +165,14 @@ def stream_plans(
         seed: seed of the shuffle.
         epoch: first epoch; counts from 0.
         position: number of batches of that epoch that are already used.
+        weights: rows and weight of each source; by default every row occurs once in an epoch.
 
     Yields:
         The epoch, the number of its batches used including this one, and the rows.
 
     Raises:
-        InputError: there are no rows, an epoch has less than one by the weights of the files, a row
-            does not fit, or the epoch has fewer batches than `position`.
+        InputError: there are no rows, a row does not fit, or the epoch has fewer batches than
+            `position`.
     """
     if len(data) == 0:
         raise InputError(
@@ -173,15 +180,9 @@ def stream_plans(
             location=str(data.folder),
             help="check the filter's report; relax the filter or use other files",
         )
-    if data.parts and sum(part.pairs * part.weight for part in data.parts) < 1:
-        raise InputError(
-            "the weights of the files give an epoch less than one row",
-            location=str(data.folder),
-            help="increase 'weights' of the training data",
-        )
     lengths = list(data.axes.values())
     while True:
-        rows = rows_of_epoch(data.parts, seed, epoch) if data.parts else None
+        rows = rows_of_epoch(weights, seed, epoch) if weights else None
         if data.starts is None:
             plan = plan_rows(lengths, settings, seed, epoch, count=len(data), rows=rows)
         else:

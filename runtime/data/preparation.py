@@ -28,7 +28,6 @@ from .settings import SymbolSettings
 from .shards.corpus import HEADER, Corpus, CorpusWriter
 from .shards.filters import FilterCount
 from .shards.merge_shards import ShardLayout, gather
-from .shards.mixture import MixturePart
 from .shards.shards import ShardRecipe, Side, is_whole, pieces, shards_in
 from .shards.workers import give_back_memory, make_shards
 from .symbols import Vocabulary
@@ -313,8 +312,10 @@ class Preparation:
         recipe.folder.mkdir(exist_ok=True)
         sizes, total = shards_in(texts.counts), sum(texts.counts)
         self._shards(split, recipe, texts)
-        weights = self.data.train.weights if split == "train" else None
-        counts = [len(shards_in([count])) for count in texts.counts]
+        counts = iter([len(shards_in([count])) for count in texts.counts])
+        sources = [
+            (name, sum(islice(counts, parts))) for name, parts in self.splits[split].sources.items()
+        ]
         many = len(sizes) > 1
         gather(
             [recipe.path(number) for number in range(len(sizes))],
@@ -330,7 +331,7 @@ class Preparation:
                 block=block,
                 fields=array_fields(others),
             ),
-            files=list(zip(counts, weights, strict=True)) if weights else (),
+            sources=sources,
             tell=lambda rows: self.progress(f"{split} corpus", rows, total) if many else None,
             others=(lambda writer, keep_flags: self._rest(writer, split, columns, keep_flags))
             if others
@@ -365,7 +366,6 @@ class Preparation:
     ) -> dict[str, Any]:
         """Write a split without text columns, of which every row is kept."""
         count = FilterCount()
-        weights = self.data.train.weights if split == "train" else None
         reader, parts = self.splits[split], list[int]()
         fields = array_fields(columns)
         with CorpusWriter(folder, vocab_size=0, columns=(), fields=fields) as writer:
@@ -380,8 +380,10 @@ class Preparation:
             count.retained = count.read
             self.progress(split, count.read, count.read)
             writer.report = {**count.as_dict(), **unseen_in(columns)}
-            if weights:
-                writer.parts = [MixturePart(*pair) for pair in zip(parts, weights, strict=True)]
+            counts = iter(parts)
+            writer.sources = {
+                name: sum(islice(counts, number)) for name, number in reader.sources.items()
+            }
         return Corpus.open(folder).report
 
     def _rest(

@@ -252,7 +252,7 @@ def _fingerprint(data: DataSettings, tokenizers: Tokenizers) -> str:
     stats: dict[str, tuple[int, int]] = {}
     for name, split in (("train", data.train), ("valid", data.valid)):
         reader = reader_of(split, data.root)
-        readers[name] = [split.reader, reader.options, split.weights]
+        readers[name] = [split.reader, reader.options]
         files |= reader.contents()
     for tokenizer in tokenizers.values():
         if isinstance(tokenizer, FileTokenizerSettings):

@@ -45,6 +45,9 @@ Language = Annotated[str, Field(pattern=r"^[a-z]{3}(_[A-Za-z]+){0,2}$")]
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 """Name of a column or a tokenizer."""
 
+SourceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$")]
+"""Name of a source of a split."""
+
 
 class Settings(BaseModel):
     """Frozen settings; unknown keys are errors."""
@@ -154,6 +157,36 @@ class FilterSettings(Settings):
     limit."""
     duplicates: Literal["keep", "drop"] = "keep"
     """With `drop`, only the first of the rows with equal texts is kept."""
+
+
+class Stage(Settings):
+    """Weights of the sources of the training data, for all updates or for some of them."""
+
+    until: Annotated[float, Field(gt=0)] | None = None
+    """Last update of the stage, or below 1 the share of the run's updates after which it ends;
+    `null` for the last stage alone.  The next stage begins a new epoch."""
+    weights: dict[SourceName, Annotated[float, Field(ge=0, le=1000)]] = Field(default_factory=dict)
+    """How often the rows of each source occur in an epoch (default: 1 each); 0.1 uses a tenth of
+    them, a different tenth in each epoch, and 0 none."""
+    temperature: float | None = Field(default=None, gt=1, le=1000)
+    """Instead of weights: the share of a source of n rows is proportional to n^(1/T), so that small
+    sources occur more often.  Arivazhagan et al. 2019, https://arxiv.org/abs/1907.05019"""
+
+    @model_validator(mode="after")
+    def _check_weights(self) -> Self:
+        """Check that the weights and the end mean something.
+
+        Raises:
+            SettingError: there are weights and a temperature, or the end is within an update.
+        """
+        if self.temperature is not None and self.weights:
+            msg = "'temperature' decides the weights, so 'weights' has no effect"
+            raise SettingError(msg, "weights", help_="remove one of both")
+        if self.until is not None and self.until >= 1 and self.until != int(self.until):
+            msg = f"a stage cannot end within an update, at {self.until:g}"
+            help_ = "write a whole number of updates, or a share of the run below 1"
+            raise SettingError(msg, "until", help_=help_)
+        return self
 
 
 class BatchSettings(Settings):

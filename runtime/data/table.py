@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .columns.column import Column, Noise
     from .settings import BatchSettings
     from .shards.corpus import Corpus
-    from .shards.mixture import MixturePart
+    from .shards.mixture import Weights
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class Table:
         self.folder: Path = corpus.folder
         self.report: dict[str, Any] = corpus.report
         """Rows read, kept and dropped."""
-        self.parts: list[MixturePart] = corpus.parts
-        """Rows and weight of each file; empty if every row occurs once in every epoch."""
+        self.sources: dict[str, int] = corpus.sources
+        """Rows of each source, in order; empty if the rows are of one source."""
         self.fitting = Fitting()
         """What the inputs of the objective require of the lengths of batches."""
         self._arrays = {name: _arrays_of(corpus, column) for name, column in columns.items()}
@@ -157,17 +157,18 @@ class Table:
         epoch: int = 0,
         position: int = 0,
         pin: bool = False,
+        weights: Weights = (),
     ) -> Iterator[tuple[int, int, Batch]]:
         """Yield (epoch, position, batch) indefinitely, epoch after epoch, for training.
 
         When called with an (epoch, position) that it yielded before, it resumes with the batch
         that followed.  `pin` returns batches in pinned memory, for a GPU; `prefetch` makes them
-        ahead of time in another thread.
+        ahead of time in another thread.  `weights` are those of `rows_of_epoch`.
 
         Raises:
             InputError: as for `stream_plans`.
         """
-        plans = stream_plans(self, settings, seed, epoch=epoch, position=position)
+        plans = stream_plans(self, settings, seed, epoch=epoch, position=position, weights=weights)
         for at, used, rows in plans:
             batch = self.batch(rows, noise=(seed, at))
             yield at, used, batch.pinned() if pin else batch

@@ -12,13 +12,14 @@ from ...specs.wording import SettingError, refuse
 from ..system.plugins import Selected
 from .columns.column_settings import ColumnSettings, TextSettings
 from .columns.registry import COLUMNS
-from .readers.split import Split
+from .readers.split import Source, Split
 from .settings import (
     AnyTokenizer,
     FilterSettings,
     Name,
     PathText,
     Settings,
+    Stage,
     SymbolSettings,
 )
 
@@ -43,6 +44,9 @@ class DataSettings(Settings):
     """Test sets by name; they are not encoded in advance."""
     filter: FilterSettings = FilterSettings()
     """Which training rows are dropped."""
+    mixture: tuple[Stage, ...] = ()
+    """How often the rows of the sources of `train` occur, by stages of the run; by default, each
+    row occurs once in an epoch."""
 
     @model_validator(mode="after")
     def _check_columns(self, info: ValidationInfo) -> Self:
@@ -71,18 +75,41 @@ class DataSettings(Settings):
             msg = f"a column with '{cut}' cannot be combined with other columns"
             help_ = f"remove '{cut}' or the other columns: {cut}s do not align with rows"
             yield SettingError(msg, "columns", blocks[0], cut, help_=help_)
-        if self.train.weights is not None and any(texts[name].segment for name in blocks):
-            msg = "weights of files would interrupt the segments of documents"
-            yield SettingError(msg, "train", "weights", help_="remove 'weights'")
-        readers = {(*at, column.reader): column.settings for at, column in self.splits().items()}
+        if self.mixture and any(texts[name].segment for name in blocks):
+            msg = "weights of sources would interrupt the segments of documents"
+            yield SettingError(msg, "mixture", help_="remove 'mixture'")
+        yield from self._mistakes_of_mixture()
+        readers = {(*at, column.reader): column.settings for at, column in self.sources().items()}
         for name, column in self.columns.items():
             yield from column.mistakes(name, self.columns, readers)
         yield from self._mistakes_of_filter(texts, blocks)
-        for where, split in (("valid", self.valid), *self.test.items()):
-            if split.weights is not None:
-                at = (where,) if where == "valid" else ("test", where)
-                msg = "weights have an effect on training rows only"
-                yield SettingError(msg, *at, "weights", help_="remove 'weights'")
+
+    def _mistakes_of_mixture(self) -> Iterator[SettingError]:
+        """Yield an error for each stage that does not fit the sources or the other stages."""
+        names = self.train.sources
+        if self.mixture and not names:
+            msg = "the training data has no named sources whose rows could be weighted"
+            help_ = 'name them: {"sources": {"news": {"lines": ...}, "talks": {"lines": ...}}}'
+            yield SettingError(msg, "mixture", help_=help_)
+            return
+        for number, stage in enumerate(self.mixture):
+            is_last = number == len(self.mixture) - 1
+            for name in stage.weights:
+                if name not in names:
+                    msg, help_ = f"there is no source '{name}'", did_you_mean(name, names)
+                    yield SettingError(msg, "mixture", number, "weights", name, help_=help_)
+            if not any(stage.weights.get(name, 1.0) for name in names):
+                msg = "all weights are 0, so the stage has no rows"
+                help_ = "give a source a weight above 0"
+                yield SettingError(msg, "mixture", number, "weights", help_=help_)
+            if is_last and stage.until is not None:
+                msg = "no stage follows after the last one, so it has no 'until'"
+                help_ = "remove 'until', or add a stage"
+                yield SettingError(msg, "mixture", number, "until", help_=help_)
+            if not is_last and stage.until is None:
+                msg = "the stage does not end, so the next one never begins"
+                help_ = "add 'until': an update, or a share of the run below 1"
+                yield SettingError(msg, "mixture", number, help_=help_)
 
     def _mistakes_of_filter(
         self, texts: Mapping[str, TextSettings], blocks: Collection[str]
@@ -99,10 +126,15 @@ class DataSettings(Settings):
             msg = "'max_ratio' has no effect on data with one text column"
             yield SettingError(msg, "filter", "max_ratio", help_="remove 'max_ratio'")
 
-    def splits(self) -> dict[tuple[str, ...], Split]:
-        """Return all splits by their place below `data`."""
-        by_name: dict[tuple[str, ...], Split] = {("train",): self.train, ("valid",): self.valid}
-        return by_name | {("test", name): split for name, split in self.test.items()}
+    def sources(self) -> dict[tuple[str, ...], Source]:
+        """Return the sources of all splits by their place below `data`."""
+        by_place: dict[tuple[str, ...], Split] = {("train",): self.train, ("valid",): self.valid}
+        by_place |= {("test", name): split for name, split in self.test.items()}
+        return {
+            (*at, *inner): source
+            for at, split in by_place.items()
+            for inner, source in split.by_place().items()
+        }
 
 
 Tokenizers = dict[Name, AnyTokenizer]

@@ -23,7 +23,7 @@ from ...specs.load import OVERRIDES
 from ...specs.lost_settings import NO_SETTING, LostSettings
 from ...specs.reader import RUN_FOLDER, find, read_file, run_in
 from ..spec.check import with_blocks
-from .checks.batches import uniform_updates
+from .checks.batches import stages_without_effect, uniform_updates
 from .checks.effects import conflicts, without_effect
 from .checks.files import disk_space, start_checkpoint, wrong_files
 from .checks.model import objective_fits
@@ -260,6 +260,7 @@ def plan_run(
         *conflicts(run),
         *wrong_files(run),
         *uniform_updates(run),
+        *stages_without_effect(run, shortened=shortened),
         *start_checkpoint(run),
     ]
     if not any(lost.inside(key) for key in ("/objective", "/params")):

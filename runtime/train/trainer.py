@@ -28,6 +28,7 @@ from ..codegen.build import build
 from ..compile.autotune import Kernels
 from ..compile.torch_compile import CompileReport, compile_model
 from ..data.batches import prefetch
+from ..data.shards.mixture import stages_of
 from ..system.memory import Growth
 from .checks.effects import batch_advice, has_time_axis, longest_text
 from .context import Progress, Result, State, TrainingContext
@@ -336,6 +337,12 @@ class Trainer:
             at=(self.state.epoch, self.state.position),
             share=(self.world.data_parallel_rank, self.world.data_parallel_size),
             pin=self.context.placement.device.type == "cuda",
+            stages=stages_of(
+                self.run.data.mixture,
+                self.context.corpus.sources,
+                self.run.updates,
+                self.state.update,
+            ),
         )
 
     def _update(self, micro_batches: MicroBatches) -> Tensor:

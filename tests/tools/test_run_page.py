@@ -53,7 +53,7 @@ def test_every_setting_is_listed_with_a_description() -> None:
     text = page()
 
     settings = {*settings_of(Run), *Run.model_fields} - {"reader", "settings"}  # of a split
-    for name in (*settings, *READERS.names(), "weights"):
+    for name in (*settings, *READERS.names(), "sources", "weights"):
         assert f"| `{name}` |" in text
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert len(rows) > 80

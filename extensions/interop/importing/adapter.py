@@ -20,7 +20,7 @@ from torch import Tensor
 from ....plugin import InputError
 from ....runtime.system.strangers import all_tensors_of
 from .config import read_object
-from .names import table_name
+from .table import table_name
 
 CONFIG = "adapter_config.json"
 FILE = "adapter_model.safetensors"

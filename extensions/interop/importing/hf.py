@@ -24,6 +24,8 @@ from ....plugin import (
     save,
     set_weights,
 )
+from ....runtime.checkpoint.mapping.names import matcher
+from ....runtime.checkpoint.mapping.origin import assigned
 from ....runtime.data.settings import HUB
 from ....runtime.system.strangers import has_file, read_in
 from ....specs.load import FOLDERS, load
@@ -40,8 +42,6 @@ from .config import (
 )
 from .generation import Generation, read_generation
 from .inherit import FOLDER, LIBRARY
-from .names import matcher
-from .plan import assigned
 from .table import ImportTable, load_table
 from .tensors import Tensors
 from .weights import converted
@@ -73,7 +73,7 @@ def _without_effect(
         return
     paths = {*graph.weights(), *(path for group in graph.ties for path in group)}
     written, _ = read_file(Path(source))
-    plan, _ = assigned(table, source, paths)
+    plan, _ = assigned(table.weights, source, paths)
     used = {origin.pattern for origin in plan.values()}
     for line, weight in (written.get("weights") or {}).items():
         if weight is not None and line not in used:
@@ -96,7 +96,13 @@ def _without_effect(
                 help=_near(name, graph.spec.params) or "remove it",
                 source=source,
             )
-    read = {name for at in plan.values() for names in at.names(config) for name in names}
+    read = {
+        name
+        for origin in plan.values()
+        for part in origin.reads()
+        for names in part.names(config)
+        for name in names
+    }
     ignored = set(tensors) - read
     for index, pattern in enumerate(written.get("ignore") or ()):
         fits = {name for name in ignored if matcher(pattern).fullmatch(name)}

@@ -18,7 +18,7 @@ from ....plugin import InputError
 from ....runtime.system.strangers import has_file, tensors_of
 from .adapter import LoraAdapter
 from .config import read_object
-from .names import table_name
+from .table import table_name
 
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"

@@ -19,7 +19,7 @@ class LinesReader(Reader):
 
     def parts(self) -> int:
         """Return the number of files of each field."""
-        return self.settings.file_count
+        return len(next(iter(self.settings.groups.values())))
 
     def files(self) -> Mapping[str, Path]:
         """Return all files.

@@ -38,11 +38,16 @@ class Reader(ABC):
 
     @abstractmethod
     def parts(self) -> int:
-        """Return the number of files, or of groups of aligned files, that may have weights.
+        """Return the number of files, or of groups of aligned files.
 
         Raises:
             InputError: a file is outside of the root.
         """
+
+    @property
+    def sources(self) -> Mapping[str, int]:
+        """Number of parts of each source, in order; empty if the records have one."""
+        return {}
 
     @abstractmethod
     def records(self, part: int, fields: Sequence[str]) -> Iterator[Record]:

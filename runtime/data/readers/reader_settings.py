@@ -26,12 +26,6 @@ class ReaderSettings(Settings):
     quick: ClassVar[bool] = False
     """Whether the first record of a file is read quickly, so that `weft check` reads it."""
 
-    @property
-    def file_count(self) -> int | None:
-        """Number of files, or of groups of aligned files; None if only the reader knows it."""
-        files = getattr(self, "files", None)
-        return None if files is None else len(files)
-
     def fields(self) -> tuple[str, ...] | None:
         """Return the fields of the records; None if only the files tell."""
         return None
@@ -81,11 +75,6 @@ class LinesSettings(ReaderSettings):
                 help_ = "list as many files for each field, in the same order"
                 raise SettingError(msg, name, help_=help_)
         return self
-
-    @property
-    def file_count(self) -> int:
-        """Number of files of each field."""
-        return len(next(iter(self.groups.values())))
 
     def fields(self) -> tuple[str, ...]:
         """Return the fields."""
@@ -174,11 +163,6 @@ class ImagesSettings(ReaderSettings):
             raise SettingError(msg, help_="give one of the two")
         return self
 
-    @property
-    def file_count(self) -> int:
-        """Number of folders, or of arrays."""
-        return len(self.folders or self.arrays)
-
 
 class AudioFilesSettings(DelimitedSettings):
     """Sound files listed in a manifest, a CSV or TSV file; needs the extra `audio`."""
@@ -202,11 +186,6 @@ class HubSettings(ReaderSettings):
     """Split, such as `train`."""
     config: str | None = None
     """Configuration of the dataset, if it has several."""
-
-    @property
-    def file_count(self) -> int:
-        """One: the split."""
-        return 1
 
 
 class MtdataSettings(ReaderSettings):
@@ -234,8 +213,3 @@ class MtdataSettings(ReaderSettings):
             msg = f"'digests' has '{name}', which is not in 'names'"
             raise SettingError(msg, "digests", name, help_=did_you_mean(name, self.names))
         return self
-
-    @property
-    def file_count(self) -> int:
-        """Number of corpora."""
-        return len(self.names)

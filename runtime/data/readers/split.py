@@ -1,10 +1,10 @@
-"""A split: the reader of its records, named by its key, and the weights of its files."""
+"""A split: the reader of its records, named by its key, or several sources by name."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     Field,
@@ -20,29 +20,43 @@ from pydantic_core import CoreSchema
 
 from ....specs.wording import Keyed, SettingError
 from ...system.plugins import dumped, implementation_of, schema_of
-from ..settings import Settings
+from ..settings import Settings, SourceName
 from .reader import Reader
 from .reader_settings import ReaderSettings
 from .registry import READERS
 
+SOURCES = "sources"
+"""Key of a split that consists of several sources."""
 
-class Split(Settings, Keyed):
-    """Records of one split: exactly one reader, named by its key."""
+
+class Source(Settings, Keyed):
+    """Records of one source: exactly one reader, named by its key."""
 
     unwritten: ClassVar[frozenset[str]] = frozenset({"reader", "settings"})
 
     reader: str
-    """Name of the reader, which is a key of the split."""
+    """Name of the reader, which is the key."""
     settings: ReaderSettings
     """Settings of the reader, which are the value of this key."""
-    weights: tuple[Annotated[float, Field(gt=0, le=1000)], ...] | None = None
-    """How often the rows of each file occur in a training epoch (default: 1 each); 0.1 uses a
-    tenth of them, a different tenth each epoch."""
 
     @classmethod
     def keyed(cls) -> Mapping[str, Any]:
         """Return the settings of each reader by its name."""
         return READERS.forms()
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Return the keys."""
+        return READERS.names()
+
+    @classmethod
+    def form(cls, name: str) -> Any:
+        """Return the form of the value of a key.
+
+        Raises:
+            InputError: a plug-in is broken.
+        """
+        return READERS.find(name)
 
     @model_validator(mode="before")
     @classmethod
@@ -56,10 +70,7 @@ class Split(Settings, Keyed):
         if not isinstance(value, Mapping) or isinstance(value.get("settings"), ReaderSettings):
             return value
         keys = {key: inner for key, inner in value.items() if inner is not None}
-        weights = {"weights": keys.pop("weights")} if "weights" in keys else {}
-        if isinstance(weights.get("weights"), list):
-            weights["weights"] = tuple(weights["weights"])
-        names = READERS.names()
+        names = cls.names()
         if unknown := [key for key in keys if key not in names]:
             raise ValidationError.from_exception_data(
                 cls.__name__,
@@ -73,45 +84,95 @@ class Split(Settings, Keyed):
                 help_=f"name one of the readers: {', '.join(names)}",
             )
         [name] = keys
-        form: Any = READERS.find(name)
+        form: Any = cls.form(name)
         keyed = TypeAdapter[Any](dict[str, form])  # so that errors lie below the key
-        settings = keyed.validate_json(json.dumps(keys, default=str), strict=True)
-        return {"reader": name, "settings": settings[name], **weights}
-
-    @model_validator(mode="after")
-    def _check_weights(self) -> Self:
-        """Check that there are as many weights as files.
-
-        Raises:
-            SettingError: there is another number of weights.
-        """
-        files = self.settings.file_count
-        if self.weights is not None and files is not None and len(self.weights) != files:
-            msg = f"{len(self.weights)} weights for {files} files"
-            raise SettingError(msg, "weights", help_="write one weight for each file, or none")
-        return self
+        settings = keyed.validate_json(json.dumps(keys, default=str), strict=True)[name]
+        if not isinstance(settings, ReaderSettings):
+            settings = SourcesSettings(by_name=settings)
+        return {"reader": name, "settings": settings}
 
     @model_serializer
     def _dump(self, info: SerializationInfo) -> dict[str, Any]:
-        """Return the settings of the reader under its name, and the weights if there are any."""
-        weights = {} if self.weights is None else {"weights": self.weights}
-        return {self.reader: dumped(self.settings, info), **weights}
+        """Return the settings of the reader under its name."""
+        return {self.reader: dumped(self.settings, info)}
 
     @classmethod
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Return the JSON Schema: a key for each reader, and the weights."""
+        """Return the JSON Schema: a key for each reader."""
         record = handler.resolve_ref_schema(handler(schema))
-        readers = {name: schema_of(form, handler) for name, form in cls.keyed().items()}
-        weights = record["properties"]["weights"]
         record.pop("required", None)
-        record["properties"] = {**readers, "weights": weights}
+        record["properties"] = {
+            name: schema_of(form, handler) for name, form in READERS.forms().items()
+        }
         return record
 
 
-def reader_of(split: Split, root: str) -> Reader:
-    """Return the reader of a split.
+Sources = Annotated[dict[SourceName, Source], Field(min_length=1)]
+"""Sources by name."""
+
+
+class SourcesSettings(ReaderSettings):
+    """Several sources, whose records follow each other."""
+
+    module: ClassVar[str] = ".sources:SourcesReader"
+
+    by_name: Sources
+    """The sources by name."""
+
+    @model_serializer
+    def _dump(self, info: SerializationInfo) -> dict[str, Any]:
+        """Return the sources by name."""
+        return {name: dumped(source, info) for name, source in self.by_name.items()}
+
+
+class Split(Source):
+    """Records of one split: exactly one reader, named by its key, or `sources`."""
+
+    @classmethod
+    def keyed(cls) -> Mapping[str, Any]:
+        """Return the settings of each reader by its name, and sources."""
+        return {**super().keyed(), SOURCES: Sources}
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Return the keys."""
+        return [*super().names(), SOURCES]
+
+    @classmethod
+    def form(cls, name: str) -> Any:
+        """Return the form of the value of a key."""
+        return Sources if name == SOURCES else super().form(name)
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """The sources by name; empty if the split has one without a name."""
+        return self.settings.by_name if isinstance(self.settings, SourcesSettings) else {}
+
+    def by_place(self) -> dict[tuple[str, ...], Source]:
+        """Return every source by its place in the split."""
+        if not self.sources:
+            return {(): self}
+        return {(SOURCES, name): source for name, source in self.sources.items()}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return the JSON Schema: a key for each reader, and the sources."""
+        record = super().__get_pydantic_json_schema__(schema, handler)
+        record["properties"][SOURCES] = {
+            "description": "Several sources by name, each with one reader; see `mixture`.",
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": schema_of(Source, handler),
+        }
+        return record
+
+
+def reader_of(split: Source, root: str) -> Reader:
+    """Return the reader of a split, or of one of its sources.
 
     Raises:
         InputError: the reader of an installed package cannot be imported.

@@ -24,7 +24,6 @@ import numpy as np
 from ....specs.findings import InputError
 from ..folders import building
 from .arrays import AGAIN, Array, ArrayField, ArrayWriter, damaged, id_dtype
-from .mixture import MixturePart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,8 +64,8 @@ class CorpusWriter:
         self.vocab_size = vocab_size
         self.report: dict[str, object] = {}
         """Report stored in the header; may be set at any time before the block ends."""
-        self.parts: Sequence[MixturePart] = ()
-        """Rows and weight of each file if files have weights; may be set until the block ends."""
+        self.sources: Mapping[str, int] = {}
+        """Rows of each source, if they have names; may be set until the block ends."""
         self.arrays: dict[str, ArrayWriter] = {}
         """Writers of all arrays, by name; available inside the block."""
         self._columns, self._fields = tuple(columns), dict(fields or {})
@@ -143,7 +142,7 @@ class CorpusWriter:
                 "tokenizers": self._tokenizers,
                 "report": self.report,
                 **({"arrays": others} if others else {}),
-                **({"parts": [list(part) for part in self.parts]} if self.parts else {}),
+                **({"sources": dict(self.sources)} if self.sources else {}),
             }
             (self._fresh / HEADER).write_text(json.dumps(header, indent=2) + "\n")
 
@@ -175,12 +174,10 @@ class Corpus:
         }
         """All arrays: the ids of each text column by its name, and the others."""
         self._rows = rows
-        self.parts = [
-            MixturePart(int(count), float(weight)) for count, weight in header.get("parts", ())
-        ]
-        """Rows and weight of each file; empty if every row occurs once in every epoch."""
-        if self.parts and sum(part.pairs for part in self.parts) != rows:
-            raise damaged(folder / HEADER, "has parts that do not add up to its pairs")
+        self.sources = {name: int(count) for name, count in header.get("sources", {}).items()}
+        """Rows of each source, in order; empty if the rows are of one source."""
+        if self.sources and sum(self.sources.values()) != rows:
+            raise damaged(folder / HEADER, "has sources that do not add up to its pairs")
 
     @classmethod
     def open(cls, folder: str | Path) -> Corpus:

@@ -12,7 +12,6 @@ from .arrays import ArrayField
 from .blocks import Blocks
 from .corpus import CorpusWriter
 from .filters import FilterCount
-from .mixture import MixturePart
 from .shards import read_shard
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def gather(
     folder: Path,
     layout: ShardLayout,
     *,
-    files: Sequence[tuple[int, float]] = (),
+    sources: Sequence[tuple[str, int]] = (),
     tell: Callable[[int], None],
     others: Callable[[CorpusWriter, Iterator[bool]], None] | None = None,
 ) -> FilterCount:
@@ -63,7 +62,7 @@ def gather(
         shards: shard files, in order.
         folder: output folder.
         layout: columns of the corpus.
-        files: number of shards and weight of each text file, if files have weights.
+        sources: name and number of shards of each source, if they have names.
         tell: progress callback, called with the number of rows done.
         others: writes the other arrays, given whether each row that was read is in the corpus.
     """
@@ -81,7 +80,7 @@ def gather(
         targets: list[ArrayWriter | Blocks] = [*columns]
         if layout.block is not None:
             targets = [Blocks(columns[0], layout.block)]
-        ends = {*accumulate(number for number, _ in files)}
+        ends = {*accumulate(number for _, number in sources)}
         start, rows, kept_rows = 0, [0], list["NDArray[np.bool_]"]()
         for number, path in enumerate(shards, 1):
             shard = read_shard(path)
@@ -102,11 +101,11 @@ def gather(
             start += size
             tell(count.read)
         writer.report = count.as_dict()
-        begins = [0, *accumulate(number for number, _ in files)]
-        writer.parts = [
-            MixturePart(rows[last] - rows[first], weight)
-            for (first, last), (_, weight) in zip(pairwise(begins), files, strict=True)
-        ]
+        begins = [0, *accumulate(number for _, number in sources)]
+        writer.sources = {
+            name: rows[last] - rows[first]
+            for (first, last), (name, _) in zip(pairwise(begins), sources, strict=True)
+        }
         if others is not None:
             others(writer, (bool(flag) for flags in kept_rows for flag in flags))
     return count

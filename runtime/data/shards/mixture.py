@@ -1,42 +1,118 @@
-"""Mixture weights: how often the pairs of each file occur in an epoch.
+"""Mixtures: how often the rows of each source occur in an epoch, by stages of the training.
 
-A file of weight w contributes w times its pairs: complete copies for the integer part of w,
-and for the fraction a subset that changes every epoch, so that after E epochs each pair was
+A source of weight w contributes w times its rows: complete copies for the integer part of w,
+and for the fraction a subset that changes every epoch, so that after E epochs each row was
 seen E w times, rounded down or up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ....specs.findings import InputError, pointer
 
-class MixturePart(NamedTuple):
-    """Consecutive pairs of a corpus that came from one file."""
+if TYPE_CHECKING:
+    from ..settings import Stage
 
-    pairs: int
-    weight: float
+Weights = Sequence[tuple[int, float]]
+"""Rows and weight of each source; empty if every row occurs once in every epoch."""
 
 
-def rows_of_epoch(parts: Sequence[MixturePart], seed: int, epoch: int) -> NDArray[np.int64]:
+class MixtureStage(NamedTuple):
+    """Updates of a training that draw from the same mixture."""
+
+    updates: int | None = None
+    """Number of updates; None if they do not end."""
+    weights: Weights = ()
+    begins: bool = False
+    """Whether the first update begins a new epoch."""
+
+
+def rows_of_epoch(weights: Weights, seed: int, epoch: int) -> NDArray[np.int64]:
     """Return the rows of one epoch, with repetitions; a pure function of its arguments.
 
     Args:
-        parts: parts of the corpus, in order.
-        seed: decides which pairs belong to which epoch where a weight is fractional.
+        weights: rows and weight of each source, in order.
+        seed: decides which rows belong to which epoch where a weight is fractional.
         epoch: counts from 0.
     """
     chosen, begin = [np.empty(0, dtype=np.int64)], 0
-    for number, (pairs, weight) in enumerate(parts):
+    for number, (count, weight) in enumerate(weights):
         copies = int(weight)
-        chosen += [np.arange(begin, begin + pairs)] * copies
-        share = pairs * (weight - copies)
+        chosen += [np.arange(begin, begin + count)] * copies
+        share = count * (weight - copies)
         first, last = round(epoch * share), round((epoch + 1) * share)
         if last > first:
-            order = np.random.default_rng((seed % (1 << 64), number)).permutation(pairs)
-            chosen.append(begin + order[np.arange(first, last) % pairs])
-        begin += pairs
+            order = np.random.default_rng((seed % (1 << 64), number)).permutation(count)
+            chosen.append(begin + order[np.arange(first, last) % count])
+        begin += count
     return np.concatenate(chosen)
+
+
+def weights_of(stage: Stage, sources: Mapping[str, int]) -> Weights:
+    """Return the rows and the weight of each source in a stage.
+
+    With a temperature T, a source of n rows has a share of the epoch that is proportional to
+    n^(1/T), and an epoch has as many rows as the sources together.
+
+    Args:
+        stage: the stage.
+        sources: rows of each source.
+
+    >>> from ..settings import Stage
+    >>> weights_of(Stage(temperature=2.0), {"large": 900, "small": 100})
+    [(900, 0.8333333333333334), (100, 2.5)]
+    """
+    if stage.temperature is None:
+        return [(rows, stage.weights.get(name, 1.0)) for name, rows in sources.items()]
+    powers = {name: rows ** (1 / stage.temperature) for name, rows in sources.items()}
+    epoch, total = sum(sources.values()), sum(powers.values())
+    return [(rows, epoch * powers[n] / total / max(rows, 1)) for n, rows in sources.items()]
+
+
+def ends_of(stages: Sequence[Stage], updates: int) -> list[int | None]:
+    """Return the last update of each stage; None for the last stage.
+
+    Args:
+        stages: the stages; shares of the training end at the nearest update.
+        updates: updates of the training.
+    """
+    return [
+        None if until is None else round(until * updates) if until < 1 else int(until)
+        for until in (stage.until for stage in stages)
+    ]
+
+
+def stages_of(
+    stages: Sequence[Stage], sources: Mapping[str, int], updates: int, done: int = 0
+) -> list[MixtureStage]:
+    """Return the stages that are left of a training, with the weights of its sources.
+
+    Args:
+        stages: settings of all stages; without any, every row occurs once in an epoch.
+        sources: rows of each source.
+        updates: updates of the training.
+        done: updates that are done.
+
+    Raises:
+        InputError: an epoch of a stage has less than one row.
+    """
+    all_weights = [weights_of(stage, sources) for stage in stages]
+    for number, weights in enumerate(all_weights):
+        if sum(rows * weight for rows, weight in weights) < 1:
+            raise InputError(
+                "the weights of the sources give an epoch less than one row",
+                location=f"#{pointer('data', 'mixture', number, 'weights')}",
+                help="increase the weights",
+            )
+    begin, left = 0, list[MixtureStage]()
+    for end, weights in zip(ends_of(stages, updates), all_weights, strict=True):
+        if end is None or end > done:
+            count = None if end is None else end - max(begin, done)
+            left.append(MixtureStage(count, weights, begins=begin > 0 and begin >= done))
+        begin = end or 0
+    return left or [MixtureStage()]

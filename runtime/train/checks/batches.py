@@ -10,6 +10,7 @@ from ....graphs.passes.unpad import plan_unpad
 from ....specs.findings import Finding, InputError, pointer
 from ...data.columns.column_settings import TextSettings
 from ...data.readers.split import reader_of
+from ...data.shards.mixture import ends_of
 from ...data.streams import ENDINGS
 from ..run import Run
 
@@ -61,20 +62,61 @@ def one_length(run: Run, evidence: str, pool: float | None = None) -> Finding:
 def _batches_in_epoch(run: Run) -> float | None:
     """Return the number of batches in an epoch by the sizes of the files; None if unknown."""
     texts = [column for column in run.data.columns.values() if isinstance(column, TextSettings)]
-    split = run.data.train
     rows_are_cut = any(column.block or column.segment for column in texts)
-    if not texts or rows_are_cut or not split.settings.quick:
+    if not texts or rows_are_cut:
         return None
-    try:
-        files = reader_of(split, run.data.root).files()
-        sizes = [
-            path.stat().st_size * (RATIO if path.name.endswith(ENDINGS) else 1)
-            for path in files.values()
-        ]
-    except (InputError, OSError):
-        return None  # reported as missing files
-    fields = len(split.settings.fields() or run.data.columns)
-    return sum(sizes) / BYTES / fields / run.batch.tokens
+    tokens = 0.0
+    for source in run.data.train.by_place().values():
+        if not source.settings.quick:
+            return None
+        fields = len(source.settings.fields() or run.data.columns)
+        try:
+            for path in reader_of(source, run.data.root).files().values():
+                size = path.stat().st_size * (RATIO if path.name.endswith(ENDINGS) else 1)
+                tokens += size / BYTES / fields
+        except (InputError, OSError):
+            return None  # reported as missing files
+    return tokens / run.batch.tokens
+
+
+def stages_without_effect(run: Run, *, shortened: bool = False) -> Iterator[Finding]:
+    """Yield a finding for each stage of the mixture that does not happen or changes nothing.
+
+    Args:
+        run: the run.
+        shortened: whether the number of updates was overridden, as one does to try a run: stages
+            after the last update are then not reported.
+    """
+    stages, sources = run.data.mixture, run.data.train.sources
+    begin = 0
+    for number, (stage, end) in enumerate(zip(stages, ends_of(stages, run.updates), strict=True)):
+        at = pointer("data", "mixture", number)
+        if begin >= run.updates and not shortened:
+            problem = f"the stage begins after update {begin}, but the run ends at {run.updates}"
+            help_ = "let the stage before it end earlier, or remove it"
+            yield Finding(code="R01", at=at, problem=problem, help=help_)
+        if end is not None and end <= begin:
+            yield Finding(
+                code="R04",
+                at=f"{at}/until",
+                problem=f"the stage ends with update {end}, before it begins with {begin + 1}",
+                help=f"set 'until' to more than {begin}, or a larger share of the"
+                f" {run.updates} updates",
+            )
+        begin = max(begin, end or 0)
+        equal = all(weight == 1.0 for weight in stage.weights.values())
+        if len(stages) == 1 and stage.temperature is None and equal:
+            problem = "all weights are 1, so that each row occurs once, as without a mixture"
+            yield Finding(code="R01", at="/data/mixture", problem=problem, help="remove it")
+    for name in sources:
+        if stages and all(
+            stage.weights.get(name) == 0 and any(stage.weights.get(n, 1.0) for n in sources)
+            for stage in stages
+        ):
+            at = pointer("data", "train", "sources", name)
+            problem = f"the weight of '{name}' is 0 in all stages, so its rows are never used"
+            help_ = "remove it, or give it a weight"
+            yield Finding(code="R01", at=at, problem=problem, help=help_)
 
 
 def unfit_count(run: Run, graph: Graph) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from ....graphs.ir.graph import Graph
 from ....specs.findings import Finding, InputError, nearest, pointer
 from ....specs.reader import RUNS, upgrade_format
 from ...checkpoint.manifest import RESERVE
-from ...data.readers.split import Split, reader_of
+from ...data.readers.split import Source, reader_of
 from ...system.strangers import object_in
 from ..retention import RESUMABLE, checkpoints
 from ..run import Run
@@ -24,8 +24,8 @@ def wrong_files(run: Run) -> Iterator[Finding]:
     Of text files, the first record is read as well.
     """
     root = Path(run.data.root)
-    splits = run.data.splits()
-    if not root.is_dir() and not all(split.settings.fetched for split in splits.values()):
+    sources = run.data.sources()
+    if not root.is_dir() and not all(source.settings.fetched for source in sources.values()):
         yield Finding(
             code="R02",
             at="/data/root",
@@ -33,30 +33,30 @@ def wrong_files(run: Run) -> Iterator[Finding]:
             help="set data.root to the folder of the files: --set data.root=DIR",
         )
         return
-    for where, split in splits.items():
-        if split.settings.fetched:
+    for where, source in sources.items():
+        if source.settings.fetched:
             continue
-        at = pointer("data", *where, split.reader)
+        at = pointer("data", *where, source.reader)
         try:
-            files = reader_of(split, run.data.root).files()
+            files = reader_of(source, run.data.root).files()
         except InputError as error:
             yield Finding(code="R02", at=at, problem=error.problem, help=error.help)
             continue
         findings = [
             finding
             for name, path in files.items()
-            for finding in _file(split, run.data.root, name, path, at)
+            for finding in _file(source, run.data.root, name, path, at)
         ]
-        yield from findings or _first_records(run, split, at)
+        yield from findings or _first_records(run, source, at)
 
 
-def _first_records(run: Run, split: Split, at: str) -> Iterator[Finding]:
+def _first_records(run: Run, source: Source, at: str) -> Iterator[Finding]:
     """Yield a finding for each file whose first record cannot be read."""
-    if not split.settings.quick:
+    if not source.settings.quick:
         return
-    reader = reader_of(split, run.data.root)
+    reader = reader_of(source, run.data.root)
     fields = [column.from_ or name for name, column in run.data.columns.items()]
-    existing = split.settings.fields()
+    existing = source.settings.fields()
     fields = [field for field in fields if existing is None or field in existing]
     for part, path in enumerate(reader.files().values()):
         if not path.is_file() or not fields or part >= reader.parts():
@@ -73,10 +73,10 @@ def _first_records(run: Run, split: Split, at: str) -> Iterator[Finding]:
             )
 
 
-def _file(split: Split, root: str, name: str, path: Path, at: str) -> Iterator[Finding]:
+def _file(source: Source, root: str, name: str, path: Path, at: str) -> Iterator[Finding]:
     """Yield a finding if one file cannot be read."""
-    at += split.settings.place_of(name)
-    if path.is_dir() and not split.settings.folders_of_files:
+    at += source.settings.place_of(name)
+    if path.is_dir() and not source.settings.folders_of_files:
         problem = f"'{name}' is a folder, not a file"
         yield Finding(code="R02", at=at, problem=problem, help="name the files in it")
         return

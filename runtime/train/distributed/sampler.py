@@ -7,15 +7,16 @@ and each batch gets the same dropout, on one process and on many.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import count, islice
 
 import torch
 
 from ....specs.findings import InputError
 from ...data.planning import Rows, stream_plans
 from ...data.settings import BatchSettings
+from ...data.shards.mixture import MixtureStage
 from ...data.table import Batch, Table
 
 _APART = 0x9E3779B1
@@ -59,6 +60,7 @@ def stream_micro_batches(
     at: tuple[int, int] = (0, 0),
     share: tuple[int, int] = (0, 1),
     pin: bool = False,
+    stages: Sequence[MixtureStage] = (MixtureStage(),),
 ) -> Iterator[MicroBatches]:
     """Yield the batches of one process for each update, without end.
 
@@ -73,6 +75,7 @@ def stream_micro_batches(
         at: start position: the epoch, from 0, and the number of its batches already used.
         share: data-parallel rank of this process, and number of data-parallel ranks.
         pin: whether the batches are in pinned memory, for a GPU.
+        stages: weights of the sources in the updates that follow, the last one without end.
 
     Raises:
         InputError: as for `stream_plans`.
@@ -82,21 +85,28 @@ def stream_micro_batches(
         batch = data.batch(rows, noise=(seed, epoch))
         return batch.pinned() if pin else batch
 
-    plans = stream_plans(data, settings, seed, epoch=at[0], position=at[1])
     rank, data_parallel_size = share
-    while True:
-        update = list(islice(plans, accumulate))
-        mine = range(rank, accumulate, data_parallel_size)
-        yield MicroBatches(
-            epoch=update[-1][0],
-            position=update[-1][1],
-            batches=tuple((n, read(update[n][2], update[n][0])) for n in mine),
-            rounds=-(-accumulate // data_parallel_size),
-            tokens={
-                name: sum(int(lengths[rows].sum()) for _, _, rows in update)
-                for name, lengths in data.axes.items()
-            },
+    epoch, position = at
+    for stage in stages:
+        if stage.begins:
+            epoch, position = epoch + 1, 0
+        plans = stream_plans(
+            data, settings, seed, epoch=epoch, position=position, weights=stage.weights
         )
+        for _ in count() if stage.updates is None else range(stage.updates):
+            batches = list(islice(plans, accumulate))
+            epoch, position, _ = batches[-1]
+            mine = range(rank, accumulate, data_parallel_size)
+            yield MicroBatches(
+                epoch=epoch,
+                position=position,
+                batches=tuple((n, read(batches[n][2], batches[n][0])) for n in mine),
+                rounds=-(-accumulate // data_parallel_size),
+                tokens={
+                    name: sum(int(lengths[rows].sum()) for _, _, rows in batches)
+                    for name, lengths in data.axes.items()
+                },
+            )
 
 
 def check_share(accumulate: int, data_parallel_size: int) -> str:

@@ -14,7 +14,7 @@ from weft.graphs.cost.flops import flops
 from weft.graphs.passes.unpad import plan_unpad
 from weft.runtime.codegen.build import build
 
-from .single_node import computed, findings_of, graph_of, part_of, spec_of, type_of
+from ..single_node import computed, findings_of, graph_of, part_of, spec_of, type_of
 
 SIZES = {"b": 2, "t": 3, "s": 5, "h": 2, "k": 4, "head": 2, "width": 3, "i": 2, "j": 3, "n": 4}
 TYPES = {"b": "B", "t": "T", "s": "S"}
@@ -192,6 +192,6 @@ def test_a_product_over_the_positions_is_not_decoded(
     pattern: str, inputs: dict[str, Any], problem: str
 ) -> None:
     """A sum over all positions, or a score of a later one, is unknown at a step."""
-    findings = findings_of(spec_of("einsum@1", inputs, step="T", y=pattern))
+    findings = findings_of(spec_of("einsum@1", inputs, step_axis="T", y=pattern))
 
     assert any(f.code == "D01" and problem in f.problem and f.help for f in findings)

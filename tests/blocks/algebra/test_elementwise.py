@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from weft.specs.expressions import evaluate
 
-from . import single_node
-from .single_node import computed, findings_of, type_of
+from .. import single_node
+from ..single_node import computed, findings_of, type_of
 
 SIZES = {"B": 2, "T": 3, "S": 4}
 

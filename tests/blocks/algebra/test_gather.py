@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from weft.graphs.passes.unpad import plan_unpad
 
-from .single_node import computed, findings_of, graph_of, spec_of, type_of
+from ..single_node import computed, findings_of, graph_of, spec_of, type_of
 
 SIZES = {"b": 2, "t": 3, "s": 5, "v": 7, "d": 4, "e": 3, "n": 2}
 TYPES = {"b": "B", "t": "T", "s": "S", "v": "7", "d": "4", "e": "3", "n": "2"}
@@ -127,7 +127,7 @@ def test_elements_of_all_positions_are_not_decoded() -> None:
     """An index may be that of a later position."""
     inputs = {"x": "f[B T]", "ids": "pos[B T]"}
 
-    findings = findings_of(spec_of("gather@1", inputs, step="T", y="b s, b t -> b t"))
+    findings = findings_of(spec_of("gather@1", inputs, step_axis="T", y="b s, b t -> b t"))
 
     assert any(f.code == "D01" and "reads later positions of T" in f.problem for f in findings)
 

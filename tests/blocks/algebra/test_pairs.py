@@ -16,7 +16,7 @@ from weft.runtime.codegen.build import build
 from weft.runtime.decode.stepper import reorder
 from weft.runtime.prove.prove import prove
 
-from .single_node import findings_of, graph_of
+from ..single_node import findings_of, graph_of
 
 
 def node(use: str, params: dict[str, Any], **wires: str) -> dict[str, Any]:

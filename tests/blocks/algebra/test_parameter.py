@@ -9,9 +9,10 @@ import torch
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.runtime.codegen.build import build
+from weft.runtime.prove.prove import prove
 from weft.specs.load import loaded
 
-from .single_node import computed, findings_of, graph_of, spec_of, type_of
+from ..single_node import computed, findings_of, graph_of, spec_of, type_of
 
 X = torch.arange(2 * 6 * 4.0).view(2, 6, 4)
 
@@ -107,6 +108,60 @@ def test_a_wrong_array_is_found_at_its_node(
     finding = next(finding for finding in findings if finding.code == code)
     assert text in " ".join([finding.problem, *finding.evidence, finding.help])
     assert "/nodes/node" in finding.at
+
+
+LATENTS = {"shape": [5, 8], "rows": True}
+LOOK = {"use": "attention@1", "in": {"x": "x", "memory": "array.y"}, "params": {"heads": 2}}
+
+
+def decoder(params: dict[str, Any], reader: dict[str, Any], *, inside: str = "") -> dict[str, Any]:
+    """Return a spec that decodes and reads an array, perhaps in a template."""
+    array = {"use": "parameter@1", "in": {"x": "x"}, "params": params}
+    nodes = {"array": array, "y": reader}
+    spec: dict[str, Any] = {
+        "format": 1,
+        "name": "decoder",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 8]"},
+        "outputs": {"y": "y.y"},
+        "step": {"axis": "T"},
+        "nodes": nodes,
+    }
+    if inside:
+        inputs = {"x": "f[B T 8]"}
+        spec["blocks"] = {"inner": {"inputs": inputs, "outputs": {"y": "y.y"}, "nodes": nodes}}
+        spec["nodes"] = {"y": {"use": "inner", "in": {"x": "x"}}}
+    if inside == "slot":
+        spec["nodes"]["y"] = {
+            "use": "sublayer@1",
+            "in": {"x": "x"},
+            "fill": {"f": {"use": "inner"}},
+        }
+    return spec
+
+
+@pytest.mark.parametrize("inside", ["", "template", "slot"])
+@pytest.mark.parametrize("init", ["zeros", "range", "identity", "rows"])
+def test_an_array_does_not_move_from_step_to_step(init: str, inside: str) -> None:
+    """Its port only tells rows and precision, so decoding has it before the first step."""
+    params = {"shape": [8, 8], "init": init, "learned": False}
+    product = {"use": "einsum@1", "in": {"x": "x", "z": "array.y"}}
+    reader = LOOK if init == "rows" else product | {"params": {"y": "b t d, d k -> b t k"}}
+    spec = decoder(LATENTS if init == "rows" else params, reader, inside=inside)
+
+    proof = prove(graph_of(spec), only="steps")
+
+    assert [p.outcome for p in proof.properties] == ["passed"]
+
+
+def test_rows_that_are_steps_are_found() -> None:
+    """An array for each position has a new one at every step."""
+    reader = {"use": "reduce@1", "in": {"x": "array.y"}, "params": {"y": "t n d -> t", "by": "max"}}
+    spec = decoder(LATENTS, reader) | {"axes": {"T": "time"}, "inputs": {"x": "f[T 8]"}}
+
+    problems = {f.at: f.problem for f in findings_of(spec) if f.code == "D01" and f.help}
+
+    assert "the rows of parameter@1 are positions of T" in problems["/nodes/array"]
 
 
 def test_a_weighted_sum_of_layers_is_three_nodes() -> None:

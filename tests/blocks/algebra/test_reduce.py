@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from weft.graphs.passes.unpad import plan_unpad
 
-from .single_node import computed, findings_of, graph_of, spec_of, type_of
+from ..single_node import computed, findings_of, graph_of, spec_of, type_of
 
 SIZES = {"b": 2, "t": 5, "s": 3, "h": 2, "d": 4}
 TYPES = {"b": "B", "t": "T", "s": "S", "h": "2", "d": "4"}
@@ -165,6 +165,6 @@ def test_a_wrong_reduction_is_found_at_its_node(
 
 def test_a_reduction_over_the_positions_is_not_decoded() -> None:
     """The mean of all positions is unknown at the first."""
-    findings = findings_of(spec_of("reduce@1", X, step="T", y="b t d -> b d", by="mean"))
+    findings = findings_of(spec_of("reduce@1", X, step_axis="T", y="b t d -> b d", by="mean"))
 
     assert any(f.code == "D01" and "reads later positions of T" in f.problem for f in findings)

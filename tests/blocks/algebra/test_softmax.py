@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from weft.graphs.passes.unpad import plan_unpad
 
-from .single_node import computed, findings_of, graph_of, spec_of, type_of
+from ..single_node import computed, findings_of, graph_of, spec_of, type_of
 
 
 def softmax(scores: Sequence[float]) -> list[float]:
@@ -226,6 +226,6 @@ def test_wrong_weights_are_found_at_their_node(
 
 def test_weights_over_all_positions_are_not_decoded() -> None:
     """Later positions are unknown at a step."""
-    findings = findings_of(spec_of("softmax@1", {"x": "f[B 8 T]"}, step="T"))
+    findings = findings_of(spec_of("softmax@1", {"x": "f[B 8 T]"}, step_axis="T"))
 
     assert any(f.code == "D01" and "reads later positions of T" in f.problem for f in findings)

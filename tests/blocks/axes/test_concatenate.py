@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from ..single_node import computed, findings_of, spec_of, type_of
+
 
 def nested(*shape: int, start: int = 0) -> Tensor:
     """Return consecutive numbers."""
@@ -35,9 +37,6 @@ def test_positions_of_any_kind_are_joined_as_lists(
     types: dict[str, str],
     params: dict[str, Any],
     type_: str,
-    spec_of: Any,
-    checked: Any,
-    computed: Any,
 ) -> None:
     """Rows are added as lists, in the order of `names`, and the lengths add up."""
     sizes = {"S": 3, "T": 4, "2": 2, "4": 4}
@@ -47,12 +46,12 @@ def test_positions_of_any_kind_are_joined_as_lists(
         values[name] = numbers % 3 > 0 if text.startswith("mask") else numbers
     spec = spec_of("concatenate@1", types, **params)
 
-    y = computed(spec, **values)["y"]
+    y = computed(spec, **values)
 
     order = params.get("names", ["x", "z"])
     rows = [[v for name in order for v in values[name][b].tolist()] for b in (0, 1)]
     assert y.tolist() == rows
-    assert str(checked(spec)[0].outputs["y"]) == type_
+    assert type_of(spec) == type_
 
 
 @pytest.mark.parametrize(
@@ -71,18 +70,15 @@ def test_vectors_are_joined_along_each_axis(
     types: dict[str, str],
     params: dict[str, str],
     type_: str,
-    spec_of: Any,
-    checked: Any,
-    computed: Any,
 ) -> None:
     """A loop over the indices of the result finds each element in one of the values."""
     spec = spec_of("concatenate@1", types, **params)
     sizes = {"B": 2, "T": 4, "S": 5, "1": 1, "2": 2, "3": 3}
     x, z = (torch.randn([sizes[axis] for axis in types[name][2:-1].split()]) for name in ("x", "z"))
 
-    y = computed(spec, x=x, z=z)["y"]
+    y = computed(spec, x=x, z=z)
 
-    assert str(checked(spec)[0].outputs["y"]) == type_
+    assert type_of(spec) == type_
     along = {"time": y.dim() - 2, "layer": 0}.get(params.get("axis", ""), y.dim() - 1)
     for index in torch.ones_like(y).nonzero().tolist():
         here, length = list(index), x.shape[along - y.dim()]
@@ -112,11 +108,9 @@ def test_an_impossible_concatenation_is_found(
     params: dict[str, Any],
     code: str,
     problem: str,
-    spec_of: Any,
-    checked: Any,
 ) -> None:
     """Each mistake has its code, its place, both sides, and a way out."""
-    _, findings = checked(spec_of("concatenate@1", types, **params))
+    findings = findings_of(spec_of("concatenate@1", types, **params))
 
     finding = next(finding for finding in findings if finding.code == code)
     assert problem in " ".join([finding.problem, *finding.evidence])

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from ..single_node import computed, findings_of, results_of, spec_of, type_of
+
 POOLS: dict[str, Callable[[list[float]], float]] = {
     "first": lambda values: values[0],
     "last": lambda values: values[-1],
@@ -19,9 +21,7 @@ POOLS: dict[str, Callable[[list[float]], float]] = {
 @pytest.mark.parametrize("kind", POOLS)
 @pytest.mark.parametrize("masked", [False, True], ids=["no padding", "padding"])
 @pytest.mark.parametrize("every", [2, 3])
-def test_neighbors_become_one_vector(
-    kind: str, every: int, *, masked: bool, spec_of: Any, checked: Any, computed: Any
-) -> None:
+def test_neighbors_become_one_vector(kind: str, every: int, *, masked: bool) -> None:
     """Only positions that count are pooled; a group of padding gives zeros and is padding."""
     x = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 0]]).bool()
@@ -29,9 +29,9 @@ def test_neighbors_become_one_vector(
     outputs = ("y", "mask") if masked else ("y",)
     spec = spec_of("pool@1", types, outputs, kind=kind, every=every)
 
-    y = computed(spec, x=x, **({"mask": mask} if masked else {}))
+    y = results_of(spec, x=x, **({"mask": mask} if masked else {}))
 
-    assert str(checked(spec)[0].outputs["y"]) == "f[B T 4]"
+    assert type_of(spec) == "f[B T 4]"
     for b in range(2):
         for t in range(6 // every):
             group = range(every * t, every * t + every)
@@ -54,28 +54,28 @@ def test_neighbors_become_one_vector(
     ],
 )
 def test_positions_of_any_kind_are_repeated(
-    type_: str, params: dict[str, Any], result: str, spec_of: Any, checked: Any, computed: Any
+    type_: str, params: dict[str, Any], result: str
 ) -> None:
     """Each as often as `times` says, in its place."""
     spec = spec_of("upsample@1", {"x": type_}, **params)
     x = torch.tensor([[3, 5, 6, 2, 0, 0], [3, 7, 8, 0, 4, 2]])
     x = x > 2 if type_.startswith("mask") else x.float() if type_.startswith("f") else x
 
-    y = computed(spec, x=x)["y"]
+    y = computed(spec, x=x)
 
     assert y.tolist() == [[v for v in row for _ in range(params["times"])] for row in x.tolist()]
-    assert str(checked(spec)[0].outputs["y"]) == result
+    assert type_of(spec) == result
 
 
 @pytest.mark.parametrize("use", ["pool@1", "slice@1"])
-def test_pooling_then_repeating_gives_the_length_back(use: str, spec_of: Any, checked: Any) -> None:
+def test_pooling_then_repeating_gives_the_length_back(use: str) -> None:
     """The skip connection of a U-Net adds values of one type."""
     params = {"every": 2} if use == "pool@1" else {"step": 2}
     spec = spec_of(use, {"x": "f[B 2*T 4]"}, **params)
     spec["nodes"]["up"] = {"use": "upsample@1", "in": {"x": "node.y"}, "params": {"times": 2}}
     spec["outputs"] = {"y": "up.y"}
 
-    assert str(checked(spec)[0].outputs["y"]) == spec["inputs"]["x"]
+    assert type_of(spec) == spec["inputs"]["x"]
 
 
 @pytest.mark.parametrize(
@@ -98,11 +98,9 @@ def test_an_impossible_length_is_found(
     params: dict[str, Any],
     code: str,
     text: str,
-    spec_of: Any,
-    checked: Any,
 ) -> None:
     """Each mistake has its code, its place, and a way out."""
-    _, findings = checked(spec_of(use, types, **params))
+    findings = findings_of(spec_of(use, types, **params))
 
     finding = next(finding for finding in findings if finding.code == code)
     assert text in " ".join([finding.problem, *finding.evidence, finding.help])
@@ -110,10 +108,10 @@ def test_an_impossible_length_is_found(
 
 
 @pytest.mark.parametrize("use", ["pool@1", "upsample@1"])
-def test_a_resampled_step_axis_cannot_decode(use: str, spec_of: Any, checked: Any) -> None:
+def test_a_resampled_step_axis_cannot_decode(use: str) -> None:
     """Steps along T would have to be steps along another number of positions."""
     params = {"every": 2} if use == "pool@1" else {"times": 2}
     types = {"x": "f[B 2*T 4]" if use == "pool@1" else "f[B T 4]"}
     spec = {**spec_of(use, types, **params), "step": {"axis": "T"}}
 
-    assert [finding.code for finding in checked(spec)[1]] == ["D01"]
+    assert [finding.code for finding in findings_of(spec)] == ["D01"]

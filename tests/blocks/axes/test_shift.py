@@ -8,6 +8,8 @@ import pytest
 import torch
 from weft.runtime.prove.prove import prove
 
+from ..single_node import computed, findings_of, graph_of, spec_of, type_of
+
 IDS = torch.tensor([[5, 6, 7, 2, 0], [8, 9, 2, 0, 0]])
 MASK = IDS != 0
 
@@ -37,35 +39,32 @@ def test_a_shift_of_any_kind_is_that_of_a_list(
     right: float,
     left: float,
     by: int,
-    spec_of: Any,
-    checked: Any,
-    computed: Any,
 ) -> None:
     """Also by more positions than there are; the type stays, and the fill has a default by kind."""
     spec = spec_of("shift@1", {"x": type_}, by=by, **params)
     x = MASK if type_[0] == "m" else IDS.float() if type_[0] == "f" else IDS
 
-    y = computed(spec, x=x)["y"]
+    y = computed(spec, x=x)
 
     fill = right if by > 0 else left
     assert y.tolist() == [shifted(row, by, fill) for row in x.tolist()]
     assert y.dtype == x.dtype
-    assert str(checked(spec)[0].outputs["y"]) == type_
+    assert type_of(spec) == type_
 
 
-def test_a_shift_to_the_left_does_not_read_padding(spec_of: Any, computed: Any) -> None:
+def test_a_shift_to_the_left_does_not_read_padding() -> None:
     """Where the mask is false, the fill takes the place of the values; by hand."""
     x = torch.arange(1.0, 11.0).view(2, 5, 1)
     spec = spec_of("shift@1", {"x": "f[B T 1]", "mask": "mask[B T]"}, by=-1, fill=-5)
 
-    y = computed(spec, x=x, mask=MASK)["y"]
+    y = computed(spec, x=x, mask=MASK)
 
     assert y[..., 0].tolist() == [[2.0, 3.0, 4.0, -5.0, -5.0], [7.0, 8.0, -5.0, -5.0, -5.0]]
 
 
-def test_a_decoder_reads_what_translation_feeds(spec_of: Any, computed: Any) -> None:
+def test_a_decoder_reads_what_translation_feeds() -> None:
     """The beginning token comes first, and the last id is not read."""
-    y = computed(spec_of("shift@1", {"x": "ids:11[B T]"}), x=IDS)["y"]
+    y = computed(spec_of("shift@1", {"x": "ids:11[B T]"}), x=IDS)
 
     assert y.tolist() == [[3, 5, 6, 7, 2], [3, 8, 9, 2, 0]]
 
@@ -92,11 +91,9 @@ def test_an_impossible_shift_is_found(
     params: dict[str, Any],
     code: str,
     problem: str,
-    spec_of: Any,
-    checked: Any,
 ) -> None:
     """Each mistake has its code, its place, both sides, and a way out."""
-    _, findings = checked(spec_of("shift@1", types, **params))
+    findings = findings_of(spec_of("shift@1", types, **params))
 
     finding = next(finding for finding in findings if finding.code == code)
     assert problem in " ".join([finding.problem, *finding.evidence])
@@ -104,12 +101,12 @@ def test_an_impossible_shift_is_found(
     assert finding.at.startswith("/nodes/node")
 
 
-def test_a_shift_to_the_left_cannot_decode(spec_of: Any, checked: Any) -> None:
+def test_a_shift_to_the_left_cannot_decode() -> None:
     """It reads the position that decoding is to write; one to the right can."""
     for by, codes in ((1, []), (4, []), (-1, ["D01"])):
         spec = {**spec_of("shift@1", {"x": "f[B T 8]"}, by=by), "step": {"axis": "T"}}
 
-        assert [finding.code for finding in checked(spec)[1]] == codes
+        assert [finding.code for finding in findings_of(spec)] == codes
 
 
 @pytest.mark.slow
@@ -122,11 +119,11 @@ def test_a_shift_to_the_left_cannot_decode(spec_of: Any, checked: Any) -> None:
     ],
 )
 def test_a_shift_has_the_properties_of_its_spec(
-    types: dict[str, str], params: dict[str, Any], spec_of: Any, checked: Any
+    types: dict[str, str], params: dict[str, Any]
 ) -> None:
     """Steps, causality, padding, gradients and saving are proven on random inputs."""
     spec = spec_of("shift@1", types, **params)
-    graph, _ = checked({**spec, "step": {"axis": "T"}} if params.get("by", 1) > 0 else spec)
+    graph = graph_of({**spec, "step": {"axis": "T"}} if params.get("by", 1) > 0 else spec)
     assert graph is not None
 
     proof = prove(graph, skip=["compiled"])

@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from ..single_node import computed, findings_of, results_of, spec_of, type_of
+
 X = torch.arange(2 * 6 * 4.0).view(2, 6, 4)
 IDS = torch.tensor([[3, 5, 6, 2, 0, 0], [3, 7, 8, 9, 4, 2]])
 
@@ -30,20 +32,20 @@ IDS = torch.tensor([[3, 5, 6, 2, 0, 0], [3, 7, 8, 9, 4, 2]])
 )
 @pytest.mark.parametrize("kind", ["ids:11", "mask", "label:11", "f"])
 def test_a_slice_of_any_kind_is_that_of_a_list(
-    params: dict[str, Any], type_: str, kind: str, spec_of: Any, checked: Any, computed: Any
+    params: dict[str, Any], type_: str, kind: str
 ) -> None:
     """Rows are cut as Python cuts lists, and the type has the length of the result."""
     spec = spec_of("slice@1", {"x": f"{kind}[B T]"}, **params)
     x = IDS > 2 if kind == "mask" else IDS.float() if kind == "f" else IDS
 
-    y = computed(spec, x=x)["y"]
+    y = computed(spec, x=x)
 
     part = slice(params.get("start", 0), params.get("stop"), params.get("step"))
     rows: list[Any] = [
         row[params["index"]] if "index" in params else row[part] for row in x.tolist()
     ]
     assert y.tolist() == rows
-    assert str(checked(spec)[0].outputs["y"]) == kind + type_
+    assert type_of(spec) == kind + type_
 
 
 @pytest.mark.parametrize(
@@ -68,15 +70,12 @@ def test_a_slice_takes_any_axis(
     params: dict[str, Any],
     y: str,
     expected: Tensor,
-    spec_of: Any,
-    checked: Any,
-    computed: Any,
 ) -> None:
     """The elements are listed by hand."""
     spec = spec_of("slice@1", {"x": x}, **params)
 
-    assert torch.equal(computed(spec, x=X)["y"], expected)
-    assert str(checked(spec)[0].outputs["y"]) == y
+    assert torch.equal(computed(spec, x=X), expected)
+    assert type_of(spec) == y
 
 
 @pytest.mark.parametrize(
@@ -103,10 +102,10 @@ def test_a_slice_takes_any_axis(
     ],
 )
 def test_an_impossible_slice_is_found(
-    x: str, params: dict[str, Any], code: str, problem: str, spec_of: Any, checked: Any
+    x: str, params: dict[str, Any], code: str, problem: str
 ) -> None:
     """Each mistake has its code and place, both sides, and a way out."""
-    _, findings = checked(spec_of("slice@1", {"x": x}, **params))
+    findings = findings_of(spec_of("slice@1", {"x": x}, **params))
 
     finding = next(finding for finding in findings if finding.code == code)
     assert problem in finding.problem
@@ -123,17 +122,15 @@ def test_an_impossible_slice_is_found(
         ("f[B S+T+1 4]", "f[B S+1 8]", "f[B T 4]"),
     ],
 )
-def test_a_slice_begins_after_the_positions_of_another_value(
-    x: str, before: str, y: str, spec_of: Any, checked: Any, computed: Any
-) -> None:
+def test_a_slice_begins_after_the_positions_of_another_value(x: str, before: str, y: str) -> None:
     """Of 6 positions, the first 2 are those of the other value."""
     spec = spec_of("slice@1", {"x": x, "before": before})
     shape = {"f[B S 4]": (2, 2, 4), "mask[B S]": (2, 2), "f[2 B 2 4]": (2, 2, 2, 4)}
     other = torch.zeros(shape.get(before, (2, 2, 8)))
     other = other.bool() if before.startswith("mask") else other
 
-    assert torch.equal(computed(spec, x=X, before=other)["y"], X[:, 2:])
-    assert str(checked(spec)[0].outputs["y"]) == y
+    assert torch.equal(computed(spec, x=X, before=other), X[:, 2:])
+    assert type_of(spec) == y
 
 
 @pytest.mark.parametrize(
@@ -152,11 +149,9 @@ def test_a_slice_after_what_does_not_come_first_is_found(
     params: dict[str, int],
     code: str,
     problem: str,
-    spec_of: Any,
-    checked: Any,
 ) -> None:
     """Each mistake has its code and place, both sides, and a way out."""
-    _, findings = checked(spec_of("slice@1", {"x": x, "before": before}, **params))
+    findings = findings_of(spec_of("slice@1", {"x": x, "before": before}, **params))
 
     assert [finding.code for finding in findings] == [code]
     assert problem in findings[0].problem
@@ -165,19 +160,17 @@ def test_a_slice_after_what_does_not_come_first_is_found(
 
 
 @pytest.mark.parametrize("params", [{"index": 6}, {"stop": 7}, {"start": -7}, {"start": 6}])
-def test_a_sequence_that_is_too_short_is_an_error(
-    params: dict[str, int], spec_of: Any, computed: Any
-) -> None:
+def test_a_sequence_that_is_too_short_is_an_error(params: dict[str, int]) -> None:
     """Python would return fewer elements than the type says."""
     with pytest.raises(ValueError, match="there are 6 positions, but at least 7 are needed"):
         computed(spec_of("slice@1", {"x": "f[B T 4]"}, **params), x=X)
 
 
-def test_a_split_gives_named_parts(spec_of: Any, computed: Any) -> None:
+def test_a_split_gives_named_parts() -> None:
     """The parts are consecutive."""
     params = {"names": ["first", "second"], "sizes": [1, 3]}
 
-    y = computed(spec_of("split@1", {"x": "f[B T 4]"}, ("first", "second"), **params), x=X)
+    y = results_of(spec_of("split@1", {"x": "f[B T 4]"}, ("first", "second"), **params), x=X)
 
     assert torch.equal(y["first"], X[..., :1])
     assert torch.equal(y["second"], X[..., 1:])
@@ -191,10 +184,8 @@ def test_a_split_gives_named_parts(spec_of: Any, computed: Any) -> None:
         ({"names": ["y", "y"], "sizes": [2, 2]}, "there are 1 different names and 2 sizes"),
     ],
 )
-def test_an_impossible_split_is_found(
-    params: dict[str, Any], problem: str, spec_of: Any, checked: Any
-) -> None:
+def test_an_impossible_split_is_found(params: dict[str, Any], problem: str) -> None:
     """The sizes must be those of the vectors."""
-    _, findings = checked(spec_of("split@1", {"x": "f[B T 4]"}, **params))
+    findings = findings_of(spec_of("split@1", {"x": "f[B T 4]"}, **params))
 
     assert [(f.code, f.problem) for f in findings] == [("P02", f"split@1: {problem}")]

@@ -10,7 +10,7 @@ from torch import Tensor
 from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.recurrent.delta_rule_module import DeltaRule
 
-from ..algebra.single_node import computed, findings_of, spec_of
+from ..single_node import computed, findings_of, spec_of
 
 HEADS, K, V = 2, 4, 3
 INPUTS = {"query": "f[B T 2]", "key": "f[B T 2]", "value": "f[B T 1]", "beta": "f[B T 1]"}

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from weft.blocks.recurrent.linear_recurrence_module import LinearRecurrence
 
-from ..algebra.single_node import computed, findings_of, spec_of
+from ..single_node import computed, findings_of, spec_of
 
 D = 3
 LENGTHS = [1, 2, 16, 17, 256, 257, 300]

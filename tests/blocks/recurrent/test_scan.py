@@ -17,7 +17,7 @@ from weft.graphs.ir.canonical import canonical
 from weft.runtime.codegen.build import build
 from weft.runtime.compile.torch_compile import compile_model
 
-from ..algebra.single_node import findings_of, graph_of
+from ..single_node import findings_of, graph_of
 from ..test_steps import bytes_of
 
 D = 3

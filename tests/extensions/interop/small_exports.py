@@ -10,11 +10,11 @@ import torch
 import weft
 from weft.extensions.interop.export.huggingface.fit import fit, specs_of
 from weft.extensions.interop.importing.inherit import FOLDER
-from weft.extensions.interop.importing.plan import assigned
 from weft.extensions.interop.importing.table import load_table
 from weft.graphs.ir.canonical import canonical
 from weft.graphs.ir.graph import Graph
 from weft.runtime.checkpoint.checkpoint import Checkpoint
+from weft.runtime.checkpoint.mapping.origin import assigned
 from weft.runtime.checkpoint.saving import weights_of
 from weft.runtime.spec.check import graph_of
 from weft.specs.load import load, loaded
@@ -81,8 +81,9 @@ def exportable(name: str, spec: str) -> Checkpoint:
     # Some tables fix params of their spec, such as an activation.
     nearest = fit(table, source, small(spec, **NEEDED.get(name, {})), IDS).graph
     ours = checkpoint(graph_of(loaded(canonical(nearest))))
-    plan, _ = assigned(table, source, ours.weights)
+    plan, _ = assigned(table.weights, source, ours.weights)
     for path, origin in plan.items():
-        if not origin.weight.names:  # the library has no such tensor, and computes with this
-            ours.weights[path].fill_(origin.weight.fill or 0.0)
+        [part] = origin.parts
+        if not part.line.names:  # the library has no such tensor, and computes with this
+            ours.weights[path].fill_(part.line.fill or 0.0)
     return ours

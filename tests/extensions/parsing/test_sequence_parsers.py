@@ -206,8 +206,12 @@ def test_every_shipped_run_of_a_parser_is_measured_by_trees() -> None:
 def test_a_run_resumed_is_a_run_undisturbed(tree_run: Callable[..., Run], tmp_path: Path) -> None:
     """The results are bitwise equal, with weights and a mixture of treebanks."""
     data = tree_run().data.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    files = {"files": ["train.trees.gz", "valid.trees"], "linearization": "vinyals"}
-    changed = {**data, "train": {"trees": files, "weights": [0.5, 2]}}
+    sources = {
+        name: {"trees": {"files": [file], "linearization": "vinyals"}}
+        for name, file in (("gold", "train.trees.gz"), ("silver", "valid.trees"))
+    }
+    mixture = [{"weights": {"gold": 0.5, "silver": 2}}]
+    changed = {**data, "train": {"sources": sources}, "mixture": mixture}
     watch = {**WATCH, "every": 3}
 
     def run(updates: int) -> Run:

@@ -195,8 +195,7 @@ def test_sampled_words_keep_their_tags(tmp_path: Path) -> None:
         ({"train": {"lines": {"a": ["1"], "b": ["1", "2"]}}}, "1 a files for 2 b files"),
         ({"train": {}}, "needs exactly one reader, but has none"),
         ({"train": {"jsonl": {"files": ["a"]}, "csv": {"files": ["a"]}}}, "'jsonl' and 'csv'"),
-        ({"train": {"jsonl": {"files": ["a"]}, "weights": [1, 2]}}, "2 weights for 1 files"),
-        ({"valid": {"jsonl": {"files": ["a"]}, "weights": [1]}}, "training rows only"),
+        ({"mixture": ({"weights": {"a": 2}},)}, "no named sources"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(
@@ -240,7 +239,7 @@ def test_settings_have_a_json_schema() -> None:
 
     types = [way["properties"]["type"]["const"] for way in columns["anyOf"][1:]]
     assert types == COLUMNS.names()
-    assert [*schema["$defs"]["Split"]["properties"]] == [*READERS.names(), "weights"]
+    assert [*schema["$defs"]["Split"]["properties"]] == [*READERS.names(), "sources"]
 
 
 def test_an_existing_tokenizer_can_be_used(data: dict[str, Any], tmp_path: Path) -> None:

@@ -111,11 +111,11 @@ def test_settings_that_do_not_fit_together_are_all_told(written: Written) -> Non
             "other": {"type": "bpe", "vocab_size": 40},
         },
     )
-    value["data"]["valid"]["weights"] = [2.0]
+    value["data"]["mixture"] = [{"temperature": 2}]
 
     assert sorted(told(value)) == [
         ("S04", "/answers"),
-        ("S04", "/data/valid/weights"),
+        ("S04", "/data/mixture"),
         ("S04", "/tokenizers/other"),
         ("S04", "/train"),
     ]

@@ -86,7 +86,7 @@ def test_text_is_named_for_both_sides(loaded: tuple[Run, str]) -> None:
     data = loaded[0].data
 
     assert data.test.keys() == {"newstest2014"}
-    for split in data.splits().values():
+    for split in data.sources().values():
         assert split.reader in ("lines", "mtdata")
     assert "2013" in str(data.valid)
     assert "2014" in str(data.test["newstest2014"])

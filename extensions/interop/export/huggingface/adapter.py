@@ -27,11 +27,12 @@ from .....plugin import (
     write_marker,
     write_tensors,
 )
+from .....runtime.checkpoint.mapping.line import Line
+from .....runtime.checkpoint.mapping.origin import assigned
 from .....runtime.checkpoint.merge import merged
 from .....specs.expressions import ExpressionError
 from ...importing.adapter import CONFIG, FILE, PREFIX, LoraAdapter
 from ...importing.hf import import_hf
-from ...importing.plan import assigned
 from ..vocabulary import original_config, tokens_of
 from .export import target_weights
 from .fit import Fit, chosen
@@ -203,20 +204,19 @@ def _pairs(
     rows, columns = (
         target_weights(_numbered(base_checkpoint, factors, axis), fit) for axis in (0, 1)
     )
-    plan, _ = assigned(fit.table, fit.source, rows)
+    plan, _ = assigned(fit.table.weights, fit.source, rows)
     pairs: dict[str, _Pair] = {}
     for target, path in fit.alignment.weights.items():
         factor = factors.pop(path, None)
         if factor is None:
             continue
-        origin = plan[target]
-        if origin.weight.stack is not None or not origin.weight.names:
+        part, *others = plan[target].parts
+        line = part.line
+        if others or line.stack or line.into or not line.names or isinstance(line.times, Line):
             raise _without_counterpart(path, "it is not one tensor of theirs")
         try:
-            layout, name = origin.layout(config), origin.names(config)[0][0]
-            times = (
-                1.0 if origin.weight.times is None else origin.number(origin.weight.times, config)
-            )
+            layout, name = part.layout(config), line.names[0]
+            times = part.number(1.0 if line.times is None else line.times, config)
         except ExpressionError as error:
             raise _without_counterpart(path, str(error)) from error
         module = full_name(name, fit.table)

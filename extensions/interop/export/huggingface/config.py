@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .....plugin import Graph
+from .....runtime.checkpoint.mapping.values import FORMS, JOINT, case_of
 from .....specs.expressions import ExpressionError, is_expression, names_in
-from ...importing.config import FORMS, JOINT, Configuration, case_of, keys_read
+from ...importing.config import Configuration, keys_read
 from ...importing.table import ImportTable
 from .equations import solved
 

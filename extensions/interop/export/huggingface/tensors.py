@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from .....plugin import Graph, InputError, SpecError, graph_of, owned_parts
+from .....runtime.checkpoint.mapping.layout import TensorLayout
+from .....runtime.checkpoint.mapping.origin import Origin, Part, assigned
 from .....specs.expressions import ExpressionError
 from .....specs.load import load
 from ...importing.config import Configuration
-from ...importing.layout import TensorLayout
-from ...importing.plan import Origin, assigned
 from ...importing.table import ImportTable
 
 _BY = 2
@@ -161,7 +161,7 @@ def assembled(
             not at all.
         SpecError: a path matches two patterns of the table.
     """
-    plan, without = assigned(table, source, weights)
+    plan, without = assigned(table.weights, source, weights)
     if without:
         raise InputError(
             f"the table '{table.name}' has no counterpart of '{without[0]}'", location=source
@@ -169,12 +169,12 @@ def assembled(
     sources: dict[str, _Source] = {}
     for path, origin in plan.items():
         try:
-            for name, layout, piece in _pieces(path, origin, weights[path], config):
+            for name, part, piece in _pieces(path, origin, weights[path], config):
                 entry = sources.setdefault(name, _Source())
-                entry.pieces.append((path, layout, piece))
-                if origin.weight.unread is not None:
-                    entry.unread = origin.weight.unread
-        except ExpressionError as error:
+                entry.pieces.append((path, part.layout(config), piece))
+                if part.line.unread is not None:
+                    entry.unread = part.line.unread
+        except (ExpressionError, ValueError) as error:
             raise InputError(f"'{path}' cannot be exported: {error}", location=source) from error
     return {full_name(name, table): _tensor(name, entry) for name, entry in sources.items()}
 
@@ -186,33 +186,60 @@ def full_name(name: str, table: ImportTable) -> str:
 
 def _pieces(
     path: str, origin: Origin, tensor: Tensor, config: Configuration
-) -> Iterator[tuple[str, TensorLayout, Tensor]]:
-    """Yield the source tensors that a target weight is written into, with layout and values.
+) -> Iterator[tuple[str, Part, Tensor]]:
+    """Yield the source tensors that a target weight is written into, with line and values.
 
     Raises:
         InputError: the weight has no source tensor, and is not the constant that an import gives.
         ExpressionError: an expression of the table cannot be evaluated.
+        ValueError: the weight has no such part.
     """
-    weight = origin.weight
-    if not weight.names:
-        if not bool((tensor == (weight.fill or 0.0)).all()):
+    covered = torch.zeros(tensor.shape, dtype=torch.bool)
+    for part in origin.parts:
+        if part.line.names:
+            part.region(covered, config).fill_(value=True)
+            yield from _of_line(path, part, part.region(tensor, config), config)
+    fills = [part.line.fill for part in origin.parts if not part.line.names]
+    for fill in fills:
+        if not bool(tensor[~covered].eq(fill or 0.0).all()):
             raise InputError(
-                f"'{path}' has no counterpart, and is not {weight.fill or 0.0:g} everywhere",
+                f"'{path}' has no counterpart, and is not {fill:g} everywhere",
                 help="export as another architecture: weft fits lists them",
             )
-        return
-    if weight.add is not None:
-        tensor = tensor - origin.number(weight.add, config)
-    if weight.times is not None:
-        tensor = tensor / origin.number(weight.times, config)
-    layout, names = origin.layout(config), origin.names(config)
-    if weight.stack is None:
-        yield names[0][0], layout, tensor
+    if not fills and not bool(covered.all()):
+        raise InputError(f"no line of the table reads all of '{path}'")
+
+
+def _of_line(
+    path: str, part: Part, tensor: Tensor, config: Configuration
+) -> Iterator[tuple[str, Part, Tensor]]:
+    """Yield the source tensors that a line writes, with the line and their values.
+
+    Raises:
+        InputError: the line cannot be read backwards.
+        ExpressionError: an expression of the table cannot be evaluated.
+    """
+    line, factor = part.line, part.factor
+    if line.tile or (factor is not None) != bool(line.normalize):
+        raise InputError(
+            f"'{path}' cannot be exported: its line repeats a tensor, or has a factor whose"
+            " counterpart is unknown"
+        )
+    if line.add is not None:
+        tensor = tensor - part.number(line.add, config)
+    if isinstance(line.times, float | str):
+        tensor = tensor / part.number(line.times, config)
+    if factor is not None:  # a weight is its norm times its direction
+        norm = tensor.norm(dim=line.normalize, keepdim=True)
+        yield from _of_line(path, factor, norm, config)
+    names = part.names(config)
+    if line.stack is None:
+        yield names[0][0], part, tensor
         return
     if len(names) != tensor.size(0):
         raise InputError(f"'{path}' has {tensor.size(0)} entries, but {len(names)} tensors")
     for (first, *_), piece in zip(names, tensor.unbind(0), strict=True):
-        yield first, layout, piece
+        yield first, part, piece
 
 
 def _tensor(name: str, source: _Source) -> Tensor:

@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import save_file
 from weft.extensions.interop.importing.config import Configuration
 from weft.extensions.interop.importing.inherit import merged
-from weft.extensions.interop.importing.names import filled
 from weft.extensions.interop.importing.table import ImportTable, load_table
 from weft.extensions.interop.importing.tensors import Tensors
 from weft.extensions.interop.importing.weights import converted
+from weft.runtime.checkpoint.mapping.names import filled
 from weft.specs.expressions import ExpressionError
 from weft.specs.findings import SpecError
 

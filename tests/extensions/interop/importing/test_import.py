@@ -13,8 +13,9 @@ import pytest
 import torch
 import weft
 from safetensors.torch import save_file
-from weft.extensions.interop.importing.table import ImportTable, Weight, load_table
+from weft.extensions.interop.importing.table import ImportTable, load_table
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
+from weft.runtime.checkpoint.mapping.line import Line
 from weft.runtime.cli.main import main
 from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.tokenizer import train_tokenizer
@@ -444,9 +445,8 @@ def test_the_page_has_every_code_and_key() -> None:
     """`docs/importing.md` has every code and key, and its example is a valid table."""
     page = (ROOT / "docs" / "importing.md").read_text(encoding="utf-8")
     examples = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
-    keys = {
-        alias for form in (ImportTable, Weight) for alias in form.model_json_schema()["properties"]
-    }
+    forms = (ImportTable, Line)
+    keys = {field.alias or name for form in forms for name, field in form.model_fields.items()}
 
     assert ImportTable.model_validate(json.loads(examples[0])).name == "hf-tagger"
     assert all(json.loads(example) for example in examples)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.extensions.interop.importing.layout import Extent, TensorLayout, fit
+from weft.runtime.checkpoint.mapping.layout import Extent, TensorLayout, fit
 
 HEADS, KV_HEADS, WIDTH, D = 4, 2, 3, 5
 

@@ -10,10 +10,11 @@ import pytest
 import torch
 import weft
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 from weft.extensions.interop.export.huggingface.tensors import assembled
 from weft.extensions.interop.importing.config import Configuration
-from weft.extensions.interop.importing.table import ImportTable
+from weft.extensions.interop.importing.table import ImportTable, load_table
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.checkpoint.saving import write_tensors
 from weft.specs.findings import InputError, SpecError
@@ -52,7 +53,12 @@ WORDS = torch.arange(VOCAB * WIDTH, dtype=torch.float32).reshape(VOCAB, WIDTH)
 TENSORS = {"words": WORDS, "map": torch.randn(WIDTH, WIDTH), "bias": torch.randn(6)}
 
 
-def imported(folder: Path, tensors: dict[str, Tensor], lines: dict[str, Any] = LINES) -> Any:
+def imported(
+    folder: Path,
+    tensors: dict[str, Tensor],
+    lines: dict[str, Any] = LINES,
+    config: dict[str, Any] | None = None,
+) -> Any:
     """Import a folder with tensors by a table with lines."""
     table = {
         "format": 1,
@@ -65,7 +71,7 @@ def imported(folder: Path, tensors: dict[str, Tensor], lines: dict[str, Any] = L
     }
     (folder / "bigram.json").write_text(json.dumps(SPEC))
     (folder / "table.json").write_text(json.dumps(table))
-    (folder / "config.json").write_text(json.dumps({"model_type": "bigram"}))
+    (folder / "config.json").write_text(json.dumps({"model_type": "bigram", **(config or {})}))
     save_file(tensors, folder / "model.safetensors")
     return weft.import_hf(folder, folder / "table.json")
 
@@ -176,3 +182,98 @@ def test_parts_of_one_tensor_that_overlap_are_exported() -> None:
     assert torch.equal(tensors["all"], numbers)
     with pytest.raises(InputError, match="are one tensor of theirs, 'all', but differ"):
         assembled(table, "t.json", {"head": numbers[:3], "tail": numbers[2:] + 1}, config)
+
+
+PARTS: list[dict[str, Any]] = [
+    {"from": "upper", "into": [[0, 1]]},
+    {"from": "lower", "into": [[1, "=d"]]},
+]
+
+
+def with_parts(folder: Path, parts: Any, **more: Tensor) -> Tensor:
+    """Return `first.weight` imported from two tensors by some lines."""
+    tensors = {"upper": torch.ones(1, 4), "lower": torch.arange(8.0).reshape(2, 4), **more}
+    read = {name: tensor for name, tensor in tensors.items() if name in json.dumps(parts)}
+    lines = {**LINES, "first.weight": parts}
+    made = imported(folder, {**TENSORS, **read}, lines, {"d": 3})
+    weight: Tensor = made.weights["first.weight"]
+    return weight
+
+
+def test_lines_fill_parts_of_a_weight_and_a_number_the_others(tmp_path: Path) -> None:
+    """Row 0 is of one tensor, rows 1 and 2 of another, and row 3 of none."""
+    weight = with_parts(tmp_path, [{"fill": 7}, *PARTS])
+
+    assert weight.tolist() == [[1.0] * 4, [0.0, 1, 2, 3], [4.0, 5, 6, 7], [7.0] * 4]
+
+
+@pytest.mark.parametrize(
+    ("parts", "problem"),
+    [
+        (PARTS, "no line fills 4 elements of 'first.weight'"),
+        ([*PARTS, {"from": "upper", "into": [2]}], "two lines fill the same entries"),
+        ([PARTS[0], {"from": "lower", "into": [[3, 5]]}], "3 to 5 are out of range"),
+        ([{"from": "upper"}, PARTS[1]], "each of several lines of a weight needs 'into'"),
+        ([PARTS[0], {"from": "lower", "into": [[1, 4]]}], "has the wrong shape"),
+        ({"from": "upper", "tile": [3]}, r"\[1, 4\], repeated \[3\] times, does not fill \[4, 4\]"),
+        ({"from": "map", "times": "upper", "normalize": [2]}, "axis 2 is normalized"),
+        ({"from": "map", "times": "bias"}, r"its factor has the shape \[6\], with other axes"),
+        ({"from": "map", "times": {"from": "uper"}}, "uper"),
+        ({"from": "map", "times": {"from": "upper", "into": [0]}}, "a factor has 'stack', 'into'"),
+    ],
+)
+def test_lines_that_do_not_fill_a_weight_are_named(
+    tmp_path: Path, parts: Any, problem: str
+) -> None:
+    """With the line, and the shapes of both sides."""
+    with pytest.raises(SpecError, match=problem) as error:
+        with_parts(tmp_path, parts)
+
+    assert {finding.at for finding in error.value.findings} <= {"/weights/first.weight", "/weights"}
+
+
+def test_a_tensor_is_repeated_along_an_axis(tmp_path: Path) -> None:
+    """As `torch.Tensor.repeat` does."""
+    upper = torch.arange(4.0).reshape(1, 4)
+
+    weight = with_parts(tmp_path, {"from": "upper", "tile": [4]}, upper=upper)
+
+    assert torch.equal(weight, upper.repeat(4, 1))
+
+
+def test_a_weight_may_be_a_direction_and_norms(tmp_path: Path) -> None:
+    """As the parametrization of torch, whose two tensors the export gives back."""
+    layer = weight_norm(nn.Linear(WIDTH, WIDTH), "weight", dim=1)
+    norm, direction = (
+        getattr(layer.parametrizations.weight, f"original{n}").detach() * (n + 1) for n in (0, 1)
+    )
+    line = {"from": "lower", "normalize": [0], "times": "upper"}
+
+    weight = with_parts(tmp_path, line, upper=norm, lower=direction)
+
+    torch.testing.assert_close(weight, layer.weight.detach())
+    table = load_table(tmp_path / "table.json")[0].model_copy(
+        update={
+            "weights": {
+                "first.weight": load_table(tmp_path / "table.json")[0].weights["first.weight"]
+            }
+        }
+    )
+    tensors = assembled(table, "t.json", {"first.weight": weight}, Configuration({}, {}, ""))
+    torch.testing.assert_close(tensors["upper"], norm)
+    torch.testing.assert_close(tensors["lower"], weight)
+
+
+def test_a_placeholder_with_a_star_stands_for_several_parts(tmp_path: Path) -> None:
+    """One line for all weights of two nodes."""
+    nodes = ("first", "second")
+    lines = {
+        "embedding.weight": "words",
+        **{f"{node}.{{*p}}": f"net.{node}.{{p}}" for node in nodes},
+    }
+    tensors = {f"net.{node}.weight": torch.randn(WIDTH, WIDTH) for node in nodes}
+    tensors |= {f"net.{node}.bias": torch.randn(WIDTH) for node in nodes}
+
+    made = imported(tmp_path, {"words": WORDS, **tensors}, lines)
+
+    assert torch.equal(made.weights["second.bias"], tensors["net.second.bias"])

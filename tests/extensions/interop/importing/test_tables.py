@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from weft.extensions.interop.importing.inherit import FOLDER
-from weft.extensions.interop.importing.names import matcher
-from weft.extensions.interop.importing.plan import assigned
 from weft.extensions.interop.importing.table import load_table
+from weft.runtime.checkpoint.mapping.names import matcher
+from weft.runtime.checkpoint.mapping.origin import assigned
 from weft.runtime.spec.check import graph_of
 from weft.specs.expressions import evaluate, is_expression
 from weft.specs.load import FOLDERS, load
@@ -46,7 +46,7 @@ def test_a_table_fits_its_specs(name: str) -> None:
     table, source = load_table(name)
     fitted: set[str] = set()
     for spec in specs_of(table.spec):
-        plan, without = assigned(table, source, graph_of(spec).weights())
+        plan, without = assigned(table.weights, source, graph_of(spec).weights())
         fitted |= {origin.pattern for origin in plan.values()}
         assert without == []
         given = {param for param, value in table.params.items() if value is not None}
@@ -78,7 +78,7 @@ def test_every_expression_of_a_table_can_be_read(name: str) -> None:
 def test_a_tensor_cannot_be_both_ignored_and_used(name: str) -> None:
     """A pattern that ignores a used tensor would hide errors."""
     table, _ = load_table(name)
-    read = [other for weight in table.weights.values() for other in weight.names]
+    read = [name for parts in table.weights.values() for line in parts for name in line.names]
 
     assert [n for rule in table.ignore for n in read if matcher(rule).fullmatch(n)] == []
     assert table.name == f"hf-{name}"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 from weft.blocks.position.rotary_module import rotated
-from weft.extensions.interop.importing.layout import TensorLayout
+from weft.runtime.checkpoint.mapping.layout import TensorLayout
 from weft.runtime.cli.main import main
 
 Capture = pytest.CaptureFixture[str]

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 
 from ....specs.expressions import ExpressionError, evaluate, names_in
 
-_HOLE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+_HOLE = re.compile(r"\{(\*?[a-z][a-z0-9_]*)\}")
 _FILLED = re.compile(r"\{([^{}]*)\}")
 
 
 def holes_in(pattern: str) -> frozenset[str]:
-    """Return the placeholders of a pattern.
+    """Return the placeholders of a pattern, without the star of those for several name parts.
 
-    >>> sorted(holes_in("encoder.{i}.norm.{p}"))
+    >>> sorted(holes_in("encoder.{i}.{*p}"))
     ['i', 'p']
     """
-    return frozenset(_HOLE.findall(pattern))
+    return frozenset(hole.removeprefix("*") for hole in _HOLE.findall(pattern))
 
 
 def uses_in(name: str) -> frozenset[str]:
@@ -38,19 +38,23 @@ def uses_in(name: str) -> frozenset[str]:
 
 
 def matcher(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern to a regular expression; each placeholder matches one name part.
+    """Compile a pattern to a regular expression.
 
-    >>> matcher("encoder.{i}.norm.{p}").fullmatch("encoder.3.norm.bias").groupdict()
-    {'i': '3', 'p': 'bias'}
+    A placeholder matches one name part; one with a star matches one or more of them.
+
+    >>> matcher("encoder.{i}.{*p}").fullmatch("encoder.3.norm.bias").groupdict()
+    {'i': '3', 'p': 'norm.bias'}
     """
     parts: list[str] = []
     defined: set[str] = set()
     for at, part in enumerate(_HOLE.split(pattern)):
+        hole, parted = part.removeprefix("*"), part.startswith("*")
         if at % 2 == 0:
             parts.append(re.escape(part))
         else:
-            parts.append(f"(?P={part})" if part in defined else f"(?P<{part}>[^.]+)")
-            defined.add(part)
+            text = r"[^.]+(?:\.[^.]+)*" if parted else "[^.]+"
+            parts.append(f"(?P={hole})" if hole in defined else f"(?P<{hole}>{text})")
+            defined.add(hole)
     return re.compile("".join(parts))
 
 
@@ -84,16 +88,3 @@ def filled(pattern: str, holes: Mapping[str, str]) -> str:
 def numbers_of(holes: Mapping[str, str]) -> dict[str, int]:
     """Return the placeholders that stand for numbers, as names for expressions."""
     return {name: int(text) for name, text in holes.items() if text.isdecimal()}
-
-
-def table_name(theirs: str, prefix: str, endings: Mapping[str, str]) -> str:
-    """Return the name by which a table refers to a tensor of the folder.
-
-    >>> table_name("bert.embeddings.LayerNorm.gamma", "bert.", {".gamma": ".weight"})
-    'embeddings.LayerNorm.weight'
-    """
-    name = theirs.removeprefix(prefix)
-    for old, new in endings.items():
-        if name.endswith(old):
-            return name.removesuffix(old) + new
-    return name

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 Sizes = tuple[int, ...]
+Ranges = tuple[int | tuple[int, int | None] | None, ...]
+"""For each axis, an index, a range or null, which takes all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +32,12 @@ class TensorLayout:
 
     split: tuple[Sizes | None, ...] = ()
     """For each axis of the source, the sizes of the axes that it is split into; one may be -1."""
-    take: tuple[int | tuple[int, int | None] | None, ...] = ()
+    take: Ranges = ()
     """For each axis after splitting, an index (which removes the axis) or a range."""
     permute: Sizes = ()
     """Order of the first axes after that."""
+    tile: Sizes = ()
+    """How many times the entries of each of the first axes are repeated, after that."""
 
     def view(self, tensor: Tensor) -> Tensor:
         """Return the selected elements, as a view of the source tensor.
@@ -48,23 +52,7 @@ class TensorLayout:
             if sizes is not None:
                 tensor = tensor.unflatten(axis, sizes)
             axis += len(sizes or (0,))
-        axis = 0
-        for which in self.take:
-            _in_range(axis, tensor)
-            size = tensor.size(axis)
-            if isinstance(which, int):
-                if not -size <= which < size:
-                    msg = f"index {which} is out of range for its {size} entries"
-                    raise ValueError(msg)
-                tensor = tensor.select(axis, which)
-                continue
-            if which is not None:
-                first, last = _range(which, size)
-                if not 0 <= first < last <= size:
-                    msg = f"{first} to {last} are out of range for its {size} entries"
-                    raise ValueError(msg)
-                tensor = tensor.narrow(axis, first, last - first)
-            axis += 1
+        tensor = selected(tensor, self.take)
         if not self.permute:
             return tensor
         if sorted(self.permute) != list(range(min(len(self.permute), tensor.dim()))):
@@ -72,15 +60,40 @@ class TensorLayout:
             raise ValueError(msg)
         return tensor.permute(*self.permute, *range(len(self.permute), tensor.dim()))
 
-    def result(self, tensor: Tensor, shape: Sizes) -> Tensor:
+    def result(self, tensor: Tensor, shape: Sizes | None) -> Tensor:
         """Return the selected elements; neighbouring axes are joined to the target's shape.
 
         Elements that do not fit the shape are returned in theirs.
+
+        Args:
+            tensor: the source tensor.
+            shape: shape of the target; None joins nothing.
+
+        Raises:
+            ValueError: an operation does not fit the shape of the tensor.
+            RuntimeError: sizes do not multiply to the size of their axis.
         """
         view = self.view(tensor)
-        if view.shape != shape and fit(list(view.shape), list(shape)) is not None:
-            return view.reshape(shape)
-        return view
+        if self.tile:
+            view = self._tiled(view, shape)
+        if shape is None or view.shape == shape or fit(list(view.shape), list(shape)) is None:
+            return view
+        return view.reshape(shape)
+
+    def _tiled(self, view: Tensor, shape: Sizes | None) -> Tensor:
+        """Return elements repeated along the first axes, if the target has as many.
+
+        Raises:
+            ValueError: it has not.
+        """
+        _in_range(len(self.tile) - 1, view)
+        counts = (*self.tile, *(1,) * (view.dim() - len(self.tile)))
+        size = view.numel() * math.prod(counts)
+        if min(counts) < 1 or (shape is not None and size != math.prod(shape)):
+            repeated = f"{list(view.shape)}, repeated {list(self.tile)} times,"
+            msg = f"{repeated} does not fill {list(shape or ())}"
+            raise ValueError(msg)
+        return view.tile(counts)
 
     def extents(self, shape: Sizes) -> list[Extent]:
         """Return what is known about the source tensor of a target weight with a given shape.
@@ -128,6 +141,36 @@ class TensorLayout:
                 )
             )
         return [*extents, *axes]
+
+
+def selected(tensor: Tensor, ranges: Ranges) -> Tensor:
+    """Return entries of a tensor, as a view.
+
+    Args:
+        tensor: the tensor.
+        ranges: for each axis, an index (which removes it), a range or null.
+
+    Raises:
+        ValueError: the tensor has no such entries.
+    """
+    axis = 0
+    for which in ranges:
+        _in_range(axis, tensor)
+        size = tensor.size(axis)
+        if isinstance(which, int):
+            if not -size <= which < size:
+                msg = f"index {which} is out of range for its {size} entries"
+                raise ValueError(msg)
+            tensor = tensor.select(axis, which)
+            continue
+        if which is not None:
+            first, last = _range(which, size)
+            if not 0 <= first < last <= size:
+                msg = f"{first} to {last} are out of range for its {size} entries"
+                raise ValueError(msg)
+            tensor = tensor.narrow(axis, first, last - first)
+        axis += 1
+    return tensor
 
 
 def fit(sizes: Sequence[int | None], shape: Sequence[int], *, join: bool = True) -> Sizes | None:

@@ -16,7 +16,14 @@ from weft.specs.load import loaded
 AXES = {"B": "batch", "N": "batch", "T": "time", "S": "time"}
 
 
-def spec_of(use: str, inputs: dict[str, str], step: str = "", **params: Any) -> dict[str, Any]:
+def spec_of(
+    use: str,
+    inputs: dict[str, str],
+    outputs: Any = ("y",),
+    *,
+    step_axis: Any = "",
+    **params: Any,
+) -> dict[str, Any]:
     """Return a spec with one node, which reads inputs of some types at ports of their names."""
     used = set(re.findall(r"\b[A-Z]", " ".join(inputs.values())))
     spec: dict[str, Any] = {
@@ -24,10 +31,10 @@ def spec_of(use: str, inputs: dict[str, str], step: str = "", **params: Any) -> 
         "name": "single",
         "axes": {axis: kind for axis, kind in AXES.items() if axis in used},
         "inputs": inputs,
-        "outputs": {"y": "node.y"},
+        "outputs": {port: f"node.{port}" for port in outputs},
         "nodes": {"node": {"use": use, "in": {name: name for name in inputs}, "params": params}},
     }
-    return spec | ({"step": {"axis": step}} if step else {})
+    return spec | ({"step": {"axis": step_axis}} if step_axis else {})
 
 
 def findings_of(spec: dict[str, Any]) -> list[Finding]:
@@ -43,10 +50,15 @@ def graph_of(spec: dict[str, Any]) -> Graph:
     return graph
 
 
+def results_of(spec: dict[str, Any], **values: Tensor) -> dict[str, Tensor]:
+    """Return all outputs of a spec."""
+    results: dict[str, Tensor] = build(graph_of(spec))(**values)
+    return results
+
+
 def computed(spec: dict[str, Any], **values: Tensor) -> Tensor:
-    """Return the output of a spec."""
-    result: Tensor = build(graph_of(spec))(**values)["y"]
-    return result
+    """Return the output `y` of a spec."""
+    return results_of(spec, **values)["y"]
 
 
 def type_of(spec: dict[str, Any]) -> str:
