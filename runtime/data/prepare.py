@@ -69,17 +69,20 @@ class Prepared:
     files: Mapping[str, bytes]
     """Files that a checkpoint needs to use the model: tokenizers and classes, by name."""
 
-    def text(self, split: str, most: int | None = None) -> list[dict[str, Any]]:
+    def text(
+        self, split: str, most: int | None = None, source: str | None = None
+    ) -> list[dict[str, Any]]:
         """Return the raw values of all rows of a split by column, unfiltered, for metrics.
 
         Args:
             split: `train`, `valid`, or the name of a test set.
             most: maximum number of rows, from the first; None means all.
+            source: source of the rows; None for all.
 
         Raises:
             InputError: there is no such split, or a file cannot be read.
         """
-        records = islice(records_of(self.data, split, self.columns), most)
+        records = islice(records_of(self.data, split, self.columns, source), most)
         return [values_of(self.columns, record) for record in records]
 
 
@@ -143,13 +146,16 @@ def prepare(
     return _open(folder, _read_marker(folder), data, tokenizers)
 
 
-def records_of(data: DataSettings, split: str, columns: Mapping[str, Column]) -> Iterator[Record]:
+def records_of(
+    data: DataSettings, split: str, columns: Mapping[str, Column], source: str | None = None
+) -> Iterator[Record]:
     """Yield the records of a split with the fields of some columns.
 
     Args:
         data: columns and files.
         split: `train`, `valid`, or the name of a test set.
         columns: the columns whose fields are needed.
+        source: source of the records; None for all.
 
     Raises:
         InputError: there is no such split, or a file cannot be read.
@@ -157,7 +163,8 @@ def records_of(data: DataSettings, split: str, columns: Mapping[str, Column]) ->
     splits = {"train": data.train, "valid": data.valid, **data.test}
     if split not in splits:
         raise InputError(f"there is no split '{split}'", help=did_you_mean(split, splits))
-    reader, fields = reader_of(splits[split], data.root), fields_of(columns)
+    records = splits[split] if source is None else splits[split].sources[source]
+    reader, fields = reader_of(records, data.root), fields_of(columns)
     for part in range(reader.parts()):
         yield from reader.records(part, fields)
 

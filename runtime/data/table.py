@@ -173,18 +173,33 @@ class Table:
             batch = self.batch(rows, noise=(seed, at))
             yield at, used, batch.pinned() if pin else batch
 
-    def in_order(self, settings: BatchSettings) -> Iterator[Batch]:
+    def rows_of(self, source: str) -> slice:
+        """Return the rows of a source.
+
+        Raises:
+            ValueError: there is no such source.
+        """
+        names = [*self.sources]
+        begin = sum(self.sources[name] for name in names[: names.index(source)])
+        return slice(begin, begin + self.sources[source])
+
+    def in_order(self, settings: BatchSettings, source: str | None = None) -> Iterator[Batch]:
         """Yield every row once, in a fixed order, for evaluation.
 
         From short to long, or for segments in the order of each document.
+
+        Args:
+            settings: limits of a batch.
+            source: source of the rows; None for all rows.
         """
-        lengths = list(self.lengths.values())
+        part = slice(0, len(self)) if source is None else self.rows_of(source)
+        lengths = [column_lengths[part] for column_lengths in self.lengths.values()]
         if self.starts is not None:
-            for rows in plan_segments(self.starts, lengths, settings):
-                yield self.batch(rows)
-            return
-        for rows in plan_rows_in_order(lengths, settings, count=len(self)):
-            yield self.batch(rows)
+            plan = plan_segments(self.starts[part], lengths, settings)
+        else:
+            plan = plan_rows_in_order(lengths, settings, count=part.stop - part.start)
+        for rows in plan:
+            yield self.batch(part.start + rows)
 
 
 def batch_of(

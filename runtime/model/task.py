@@ -13,7 +13,7 @@ from pydantic import Field, ValidationInfo, model_validator
 from ...specs.findings import InputError, did_you_mean
 from ...specs.reader import RUNS, parse
 from ...specs.wording import SettingError, refuse
-from ..data.settings import PathText, Settings
+from ..data.settings import PathText, Settings, SourceName
 from ..data.table_settings import DataSettings, Tokenizers, unfit_tokenizers
 from ..decode.predictors.predictor import PredictorSettings
 from ..decode.predictors.registry import PREDICTORS, changed_predictor
@@ -27,6 +27,9 @@ Positive = Annotated[int, Field(ge=1)]
 AnyMetric = Annotated[Metric, Selected(METRICS)]
 AnyPredictor = Annotated[PredictorSettings, Selected(PREDICTORS)]
 
+ALL = "all"
+"""The rows of all sources of the validation data together."""
+
 
 class Evaluation(Settings):
     """Settings of the validations during training."""
@@ -39,8 +42,12 @@ class Evaluation(Settings):
     """What is measured besides the losses: names such as `bleu`, or objects with settings."""
     best: AnyMetric = Loss()
     """Metric that selects the best checkpoint: `loss`, `loss:NAME`, or one of `metrics`."""
+    best_on: SourceName | None = None
+    """Source of `data.valid` on which `best` is measured to select the checkpoint, or `all` for its
+    rows together; required if `data.valid` has sources."""
     rows: Positive | None = None
-    """Number of validation rows, from the first, that are predicted for metrics; `null` is all."""
+    """Number of validation rows, from the first of each source, that are predicted for metrics;
+    `null` is all."""
     samples: int = Field(default=4, ge=0)
     """Number of predictions that are logged as text at each validation."""
     pictures: int = Field(default=1, ge=0)
@@ -88,6 +95,12 @@ class Task(Settings):
         return self.evaluate.best.name
 
     @property
+    def best_value(self) -> str:
+        """Name of the value of a validation that selects the best checkpoint."""
+        source = self.evaluate.best_on
+        return self.best if source in (None, ALL) else f"{source}/{self.best}"
+
+    @property
     def best_is_higher(self) -> bool:
         """Whether a higher value of that metric is better."""
         return self.evaluate.best.higher_is_better
@@ -118,6 +131,7 @@ class Task(Settings):
         if self.answers is not None and self.answers not in self.data.columns:
             msg = f"there is no column '{self.answers}'"
             yield SettingError(msg, "answers", help_=did_you_mean(self.answers, self.data.columns))
+        yield from self._mistakes_of_sources()
         if self.predict is None:
             yield from self._mistakes_without_predictor()
             return
@@ -128,6 +142,25 @@ class Task(Settings):
             _ = self.predict_in_validations
         except InputError as error:
             yield SettingError(error.problem, "evaluate", "predict", help_=error.help)
+
+    def _mistakes_of_sources(self) -> Iterator[SettingError]:
+        """Yield an error if it is unclear which rows select the best checkpoint."""
+        chosen, sources = self.evaluate.best_on, self.data.valid.sources
+        listed = ", ".join(f"'{name}'" for name in (*sources, ALL))
+        if ALL in sources:
+            msg = f"'{ALL}' means the rows of all sources together"
+            yield SettingError(msg, "data", "valid", "sources", ALL, help_="rename the source")
+        elif chosen is None and sources:
+            msg = "the validation data has several sources, one of which must select the checkpoint"
+            help_ = f"set 'best_on' to one of {listed}"
+            yield SettingError(msg, "evaluate", help_=help_)
+        elif chosen is not None and not sources:
+            msg = "the validation data has no named sources"
+            yield SettingError(msg, "evaluate", "best_on", help_="remove it")
+        elif chosen is not None and chosen not in (*sources, ALL):
+            msg = f"the validation data has no source '{chosen}'"
+            help_ = did_you_mean(chosen, [*sources, ALL])
+            yield SettingError(msg, "evaluate", "best_on", help_=help_)
 
     def _mistakes_without_predictor(self) -> Iterator[SettingError]:
         """Yield an error for each setting that needs a predictor."""

@@ -134,7 +134,7 @@ class TrainingContext:
     tokenizers: Mapping[str, bytes]
     """Files of the columns, such as tokenizers and classes, by name."""
     validate: Callable[[nn.Module], dict[str, Any]]
-    """Measures the model; its result must contain the metric `run.best`."""
+    """Measures the model; its result must contain `run.best_value`."""
     listener: Listener
     full_speed: float | None = None
     """Tokens per second if the device did only matrix products, at its peak FLOP/s; for the MFU."""
@@ -187,6 +187,8 @@ class State:
     """Kernels that were chosen, so that a resumed run uses them too."""
     loss_scale: dict[str, Any] | None = None
     """Scale of the loss and when it grows, in float16."""
+    valid: dict[str, float] = field(default_factory=dict)
+    """Values of the newest validation by name, those of a source as `SOURCE/NAME`."""
     skipped: int = 0
     """Number of updates that were skipped because a gradient overflowed float16."""
 

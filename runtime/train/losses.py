@@ -207,11 +207,17 @@ class ObjectiveLosses:
         values = values_at(self.values, self.update)
         return columns | {n: torch.tensor(v, device=device) for n, v in values.items()}
 
-    @torch.no_grad()
     def measured(
         self, model: nn.Module, batches: Iterable[Batch], device: torch.device
     ) -> dict[str, float]:
         """Return the mean of every loss and score over batches; `loss` is their weighted sum."""
+        return self.averaged(*self.summed(model, batches, device))
+
+    @torch.no_grad()
+    def summed(
+        self, model: nn.Module, batches: Iterable[Batch], device: torch.device
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sums of every loss and score over batches, and the items of every loss."""
         names = (*self.losses, *self.scores)
         sums = torch.zeros(len(names), dtype=torch.float64, device=device)
         counts = torch.zeros(len(self.losses), dtype=torch.float64, device=device)
@@ -222,6 +228,11 @@ class ObjectiveLosses:
             sums += torch.stack([outputs[name].double().sum() for name in names])
             weights = self.weights(model, moved)
             counts += torch.stack([weights[name].double() for name in self.losses])
+        return sums, counts
+
+    def averaged(self, sums: Tensor, counts: Tensor) -> dict[str, float]:
+        """Return the means of sums over batches, which may be those of several calls, added up."""
+        names = (*self.losses, *self.scores)
         by_loss = dict(zip(self.losses, counts.tolist(), strict=True))
         averages = {}
         for name, value in zip(names, sums.tolist(), strict=True):

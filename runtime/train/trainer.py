@@ -459,7 +459,8 @@ class Trainer:
             for number, picture in enumerate(pictures, 1):
                 trackers.image(f"attention/{number}", picture, state.update)
         self.context.listener.validated(state.update, values)
-        value = values[run.best]
+        value = values[run.best_value]
+        state.valid = {name: v for name, v in values.items() if isinstance(v, int | float)}
         score = value if run.best_is_higher else -value
         if state.best is None or score > state.best or math.isnan(state.best):
             state.best, state.best_update, state.stale = score, state.update, 0

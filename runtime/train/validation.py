@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from ...graphs.ir.graph import Graph
@@ -38,9 +39,10 @@ def validator(
 ) -> Validate:
     """Return a function that measures the module of an objective on the validation data.
 
-    Its result has every loss and score by name, `loss`, and every metric by name.  If the run
-    predicts, it also has `samples`, a text table of some predictions, and `answers`, the first rows
-    with their predictions.
+    Its result has every loss and score by name, `loss`, and every metric by name; if the
+    validation data has sources, also those of each source, as `SOURCE/NAME`.  If the run predicts,
+    it also has `samples`, a text table of some predictions, and `answers`, the first rows with
+    their predictions.
 
     Raises:
         InputError: the predictor does not fit the model or the columns.
@@ -48,26 +50,45 @@ def validator(
     metrics = run.metrics()
     predicted = [metric for metric in metrics if metric.needs == "predictions"]
     shown = 0 if run.predict is None else run.evaluate.samples
-    rows = prepared.text("valid", run.evaluate.rows) if predicted or shown else []
+    sources: list[str | None] = [*prepared.valid.sources] or [None]
+    rows = {
+        source: prepared.text("valid", run.evaluate.rows, source) if predicted or shown else []
+        for source in sources
+    }
 
     predictor_of = None
     if run.predict is not None and graph.deploy is not None:
         predictor_of = predictors(run, graph, prepared.columns, half=placement.half)
 
     def validate(model: nn.Module) -> dict[str, Any]:
-        values: dict[str, Any] = losses.measured(
-            model, prepared.valid.in_order(run.batch), placement.device
-        )
-        values |= measured_losses(metrics, values)
-        if predictor_of is None or not rows:
-            return values
-        some = rows if predicted else rows[:shown]
-        answers = predictor_of(model.get_submodule(str(graph.deploy))).predict(some)
-        values |= measured(predicted, answers, some, str(run.answers))
-        values["answers"] = list(zip(some, answers, strict=True))[:MOST_SHOWN]
-        if shown:
-            values["samples"] = sample_table(some, answers, str(run.answers), most=shown)
-        return values
+        sums = [
+            losses.summed(model, prepared.valid.in_order(run.batch, source), placement.device)
+            for source in sources
+        ]
+        by_source = {
+            source: _with_metrics(metrics, losses.averaged(*pair))
+            for source, pair in zip(sources, sums, strict=True)
+        }
+        all_sums, all_counts = (torch.stack(parts).sum(0) for parts in zip(*sums, strict=True))
+        values: dict[str, Any] = _with_metrics(metrics, losses.averaged(all_sums, all_counts))
+        if predictor_of is not None and any(rows.values()):
+            predictor = predictor_of(model.get_submodule(str(graph.deploy)))
+            pairs: list[tuple[Mapping[str, Any], Any]] = []
+            for source, listed in rows.items():
+                some = listed if predicted else listed[: shown - len(pairs)]
+                answers = predictor.predict(some) if some else []
+                if some:
+                    by_source[source] |= measured(predicted, answers, some, str(run.answers))
+                pairs += zip(some, answers, strict=True)
+            some, answers = (list(part) for part in zip(*pairs, strict=True))
+            values |= measured(predicted, answers, some, str(run.answers))
+            values["answers"] = pairs[:MOST_SHOWN]
+            if shown:
+                values["samples"] = sample_table(some, answers, str(run.answers), most=shown)
+        named = {source: inner for source, inner in by_source.items() if source is not None}
+        return values | {
+            f"{s}/{n}": value for s, inner in named.items() for n, value in inner.items()
+        }
 
     return validate
 
@@ -98,6 +119,11 @@ def predictors(
     context = Context.of(graph, (empty,), for_predictors(columns), run.answers, half=half)
     settings.make(context)
     return lambda model: settings.make(replace(context, models=(model,)))
+
+
+def _with_metrics(metrics: Sequence[Metric], values: dict[str, float]) -> dict[str, Any]:
+    """Return losses and scores by name, with the metrics of losses."""
+    return values | measured_losses(metrics, values)
 
 
 def measured_losses(metrics: Sequence[Metric], values: Mapping[str, float]) -> dict[str, float]:
