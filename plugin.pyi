@@ -68,6 +68,7 @@ from .runtime.checkpoint.merge import merged_checkpoint as merged_checkpoint
 from .runtime.checkpoint.saving import Contents as Contents
 from .runtime.checkpoint.saving import save as save
 from .runtime.checkpoint.saving import write_tensors as write_tensors
+from .runtime.checkpoint.task import Task as Task
 from .runtime.checkpoint.tokenizers import ends_of as ends_of
 from .runtime.checkpoint.tokenizers import is_trained as is_trained
 from .runtime.checkpoint.tokenizers import special_tokens_of as special_tokens_of
@@ -206,7 +207,6 @@ from .runtime.metrics.registry import METRICS as METRICS
 from .runtime.model.opening import ensemble as ensemble
 from .runtime.model.opening import open_folder as open_folder
 from .runtime.model.opening import open_model as open_model
-from .runtime.model.task import Task as Task
 from .runtime.spec.check import analysed as analysed
 from .runtime.spec.check import explored as explored
 from .runtime.spec.check import graph_of as graph_of

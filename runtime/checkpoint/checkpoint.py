@@ -31,9 +31,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
@@ -60,6 +61,7 @@ from ..system.strangers import (
 )
 from . import manifest
 from .manifest import FORMAT, MEMORY, OBJECTIVE
+from .task import Task, task_of
 
 LARGEST_WEIGHT = 8
 """Maximum bytes of an element of a weight."""
@@ -193,10 +195,48 @@ _OWN = frozenset(
     )
 )
 """Files of a checkpoint that are not those of columns."""
-_ORIGIN = ("tokens", "search", "generate")
-"""Objects in the state of an imported model."""
 _OF_COLUMNS = frozenset((".model", ".json", ".txt", ".npz", ".safetensors"))
 """Suffixes of the files that columns and tokenizers write."""
+
+
+_Count = Annotated[int, Field(ge=0)]
+
+
+class _Stored(BaseModel):
+    """Base class of what `state.json` has; other keys are not examined."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+
+
+class Origin(_Stored):
+    """Where an imported model is from, and how it decodes."""
+
+    table: str | None = None
+    model_type: str | None = None
+    config: dict[str, Any] = {}
+    tokens: dict[str, int | list[int] | None] = {}
+    search: dict[str, Any] = {}
+    generate: dict[str, Any] = {}
+
+
+class StoredState(_Stored):
+    """The state of a checkpoint, as far as commands read it."""
+
+    fingerprint: str | None = None
+    nodes: dict[str, str] = {}
+    imported: Origin = Origin()
+    update: _Count = 0
+    epoch: _Count = 0
+    position: _Count = 0
+    best: float | None = None
+    best_update: _Count = 0
+    stale: _Count = 0
+    seconds: float = 0.0
+    compiled: str | None = None
+    data: str = ""
+    kernels: dict[str, Any] | None = None
+    loss_scale: dict[str, Any] | None = None
+    skipped: _Count = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -211,6 +251,8 @@ class Checkpoint:
     tokenizers: Mapping[str, bytes]
     """Contents of the tokenizer files by name: SentencePiece models and symbol lists; of
     objectives, all files of columns."""
+    task: Task | None = None
+    """What the model is for, as its run says; None for an imported model."""
     objective: Graph | None = None
     """The objective that trained the model; None if it is unknown, or `graph` is the objective."""
     verified: bool = True
@@ -311,13 +353,14 @@ def open_checkpoint(
     _refuse_excess(folder, graph)
     if verify:
         manifest.verify(folder, without=_OPTIMIZER)
-    run = _run(folder)
+    task, run = _run(folder)
     return Checkpoint(
         folder=folder,
         graph=graph,
         weights=tensors_in(folder, "weights"),
         objective=_objective(folder, blocks),
         run=run,
+        task=task,
         state=state,
         tokenizers={name: read_in(folder, name) for name in _column_files(folder, run)},
         verified=verify,
@@ -355,14 +398,7 @@ def _state(folder: Path) -> dict[str, Any]:
             location=str(folder / "state.json"),
             help="open it with the version of weft that wrote it",
         )
-    origin = state.get("imported", {})
-    inner = [origin.get(name, {}) for name in _ORIGIN] if isinstance(origin, dict) else []
-    if not all(isinstance(part, dict) for part in (origin, *inner)):
-        raise DamagedError(
-            "the origin of the imported model is damaged",
-            location=str(folder / "state.json"),
-            help="import the model again",
-        )
+    parse(StoredState, state, str(folder / "state.json"))
     return state
 
 
@@ -399,11 +435,15 @@ def _with_help(finding: Finding) -> Finding:
     return replace(finding, help=help_)
 
 
-def _run(folder: Path) -> dict[str, Any]:
-    """Return the run of a checkpoint in the current format; empty for an imported model."""
-    return (
-        upgrade_format(object_in(folder, _RUN), RUNS) if _RUN in manifest.files_of(folder) else {}
-    )
+def _run(folder: Path) -> tuple[Task | None, dict[str, Any]]:
+    """Return the task and the run of a checkpoint; None and an empty run of an imported model.
+
+    Raises:
+        DamagedError: the file is no JSON object.
+        SpecError: a setting of the task is wrong; the findings name the file and the keys.
+    """
+    run = object_in(folder, _RUN) if _RUN in manifest.files_of(folder) else {}
+    return task_of(upgrade_format(run, RUNS), str(folder / _RUN)) if run else (None, {})
 
 
 def _objective(folder: Path, blocks: Iterable[BlockType]) -> Graph | None:

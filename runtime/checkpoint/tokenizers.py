@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import TypeAdapter
-
 from ...graphs.ir.traverse import written_ids
 from ...graphs.passes.objective import feeds_of, source_among
 from ...specs.findings import InputError
 from ..data.prompts import Prompts, VocabularyPrompts
 from ..data.settings import HUB
 from ..data.symbols import Vocabulary
-from ..data.table_settings import Tokenizers
 from ..data.tokenizer import Tokenizer
 from ..data.vocabularies import vocabularies_of
 from ..decode.decode import SpecialTokens
@@ -20,7 +17,6 @@ SHARED = "tokenizer.model"
 _OF_SIDES = {"source.model", "target.model"}
 LABELS = ("class", "tags")
 """Types of columns of labels."""
-_TOKENIZERS: TypeAdapter[Tokenizers] = TypeAdapter(Tokenizers)
 
 
 def ends_of(checkpoint: Checkpoint) -> frozenset[int]:
@@ -77,7 +73,7 @@ def tokenizers_of(checkpoint: Checkpoint) -> tuple[Vocabulary, Vocabulary]:
     raise InputError(
         "the checkpoint has no tokenizer",
         location=str(checkpoint.folder),
-        help="restore tokenizer.model",
+        help="copy the complete folder again, with tokenizer.model",
     )
 
 
@@ -164,7 +160,7 @@ def vocabularies_in(checkpoint: Checkpoint) -> dict[str, Vocabulary]:
     Raises:
         InputError: a file is missing or damaged.
     """
-    settings = _TOKENIZERS.validate_python(checkpoint.run.get("tokenizers", {}))
+    settings = {} if checkpoint.task is None else checkpoint.task.tokenizers
     return vocabularies_of(checkpoint.tokenizers, settings, str(checkpoint.folder))
 
 

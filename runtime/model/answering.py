@@ -25,12 +25,12 @@ from ..decode.predictors.feeding import Sources
 from ..decode.predictors.predictor import Answer, Context
 from ..decode.predictors.registry import PREDICTORS
 from ..decode.predictors.search import MaskPredict
-from .task import Task, task_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from ..checkpoint.checkpoint import Checkpoint
+    from ..checkpoint.task import Task
     from ..data.columns.column import Column as Prepared
     from ..data.prompts import Prompts
     from ..decode.predictors.predictor import Column, PredictorSettings
@@ -58,7 +58,9 @@ class Answering:
             SpecError: its run is damaged.
         """
         folder = str(checkpoint.folder)
-        run = task_of(checkpoint.run, f"{folder}/run.json")
+        run = checkpoint.task
+        if run is None:
+            raise InputError("no run has trained the checkpoint", location=folder)
         files = checkpoint.tokenizers
         vocabularies = vocabularies_of(files, run.tokenizers, folder)
         answering = cls(checkpoint, run, columns_of(run.data.columns, vocabularies, files))
@@ -224,7 +226,7 @@ def cannot_translate(checkpoint: Checkpoint) -> InputError:
     return InputError(
         "the checkpoint cannot translate text: its tokenizer, 'source' or 'target' is missing",
         location=str(checkpoint.folder),
-        help="add tokenizer.model to it, or call its module with ids",
+        help="import it from a folder that has its tokenizer, or call its module with ids",
     )
 
 

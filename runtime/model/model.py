@@ -515,7 +515,7 @@ def ready(
     """
     from .answering import Answering, imported_predictor
 
-    trained = Answering.of(checkpoint) if checkpoint.run else None
+    trained = Answering.of(checkpoint) if checkpoint.task else None
     if strategy is None:
         strategy = imported_predictor(checkpoint) if trained is None else trained.run.predict
     return Model(checkpoint, checkpoint.build(device), strategy, half, trained)

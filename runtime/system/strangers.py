@@ -20,7 +20,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ...specs.findings import InputError, Source
+from ...specs.findings import InputError
+from ...specs.json_tree import Source
 from ...specs.reader import LARGEST, read_json, text_of
 
 LARGEST_FILE = 256 << 20

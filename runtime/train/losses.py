@@ -18,8 +18,8 @@ from ...blocks.kernels.decode_state import Capacity, State
 from ...graphs.ir.graph import Graph
 from ...graphs.passes.objective import counted_inputs, nll_of, reported_losses, scores_of
 from ...specs.findings import InputError
+from ..checkpoint.update_values import Values, values_at
 from ..codegen.decode import KEPT
-from ..model.update_values import Values, values_at
 from .distributed.sampler import seed_of
 
 if TYPE_CHECKING:

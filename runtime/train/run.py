@@ -17,8 +17,8 @@ from ...specs.findings import Finding, SpecError, pointer
 from ...specs.lost_settings import ReadSettings, read_settings
 from ...specs.reader import FOR_EDITORS, RUNS, refuse_other, upgrade_format
 from ...specs.wording import SettingError
+from ..checkpoint.task import Positive, Task
 from ..data.settings import BatchSettings, PathText, Settings
-from ..model.task import Positive, Task
 from ..system.plugins import Selected
 from .distributed.parallel_settings import ParallelSettings
 from .schedule import Noam, Schedule

@@ -13,8 +13,8 @@ from ....graphs.passes.objective import (
     scores_of,
 )
 from ....specs.findings import Finding, InputError, did_you_mean, pointer
+from ...checkpoint.task import Task
 from ...metrics.metric import LossMetric, Metric
-from ...model.task import Task
 from ..run import Run
 
 Places = Iterable[tuple[Metric, str]]

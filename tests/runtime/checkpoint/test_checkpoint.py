@@ -272,8 +272,78 @@ def test_a_damaged_origin_is_refused(tmp_path: Path, imported: object) -> None:
     state = json.loads((folder / "state.json").read_text())
     (folder / "state.json").write_text(json.dumps({**state, "imported": imported}))
 
-    with pytest.raises(InputError, match="origin of the imported model is damaged"):
+    with pytest.raises(InputError, match=r"state\.json#/imported"):
         open_checkpoint(folder, verify=False)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"update": "7"}, {"update": -1}, {"best": [1]}, {"nodes": []}, {"kernels": 3}]
+)
+def test_a_state_with_a_wrong_value_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    """A stranger may write anything into it; the message names the key."""
+    folder = save(tmp_path / "c", small()[1])
+    state = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps({**state, **wrong}))
+
+    with pytest.raises(InputError, match=rf"state\.json#/{next(iter(wrong))}"):
+        open_checkpoint(folder, verify=False)
+
+
+RUN_MISTAKES: dict[str, Any] = {
+    "data": [],
+    "data/columns": 5,
+    "data/columns/source": None,
+    "data/columns/source/type": 3,
+    "data/columns/source/tokenizer": ["tokenizer"],
+    "data/root": {},
+    "data/train": "train.src",
+    "data/test": [1],
+    "tokenizers": [],
+    "tokenizers/tokenizer": None,
+    "tokenizers/tokenizer/vocab_size": None,
+    "tokenizers/tokenizer/type": "no-such-type",
+    "name": "../../name",
+    "objective": None,
+    "params": [],
+    "values": 3,
+    "evaluate": [],
+    "evaluate/best": {"type": []},
+    "evaluate/metrics": {"bleu": 1},
+    "predict": [],
+    "predict/beam": "wide",
+    "answers": ["target"],
+    "format": "1",
+}
+"""Place in a stored run to a value that it cannot have."""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("at", RUN_MISTAKES)
+@pytest.mark.parametrize("command", ["translate", "average", "eject"])
+def test_a_run_with_a_wrong_value_is_one_error_that_names_the_key(
+    command: str,
+    at: str,
+    toy_checkpoint: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Every command opens a checkpoint, and no other place has to mistrust its run."""
+    folder = Path(shutil.copytree(toy_checkpoint, tmp_path / "copy"))
+    run = json.loads((folder / "run.json").read_text())
+    *parents, key = at.split("/")
+    part = run
+    for name in parents:
+        part = part[name]
+    part[key] = RUN_MISTAKES[at]
+    (folder / "run.json").write_text(json.dumps(run))
+    manifest.write(folder)
+    more = [os.devnull] if command == "translate" else ["-o", str(tmp_path / "out")]
+
+    assert main([command, str(folder), *more]) == 1
+
+    error = capsys.readouterr().err
+    assert "run.json#/" + at in error or f"run.json#/{'/'.join(parents)}" in error
+    assert not (tmp_path / "out").exists()
 
 
 def test_every_file_can_be_read_by_those_who_can_read_the_others(tmp_path: Path) -> None:

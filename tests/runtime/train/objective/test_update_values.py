@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from weft.runtime import api
-from weft.runtime.model.update_values import Ramp, values_at
+from weft.runtime.checkpoint.update_values import Ramp, values_at
 from weft.runtime.train.history import read
 from weft.specs.findings import SpecError
 

@@ -183,15 +183,17 @@ class Task(Settings):
         return list(by_name.values())
 
 
-def task_of(run: Mapping[str, Any], location: str) -> Task:
-    """Return the task of a stored run, whose other settings are ignored.
+def task_of(run: Mapping[str, Any], location: str) -> tuple[Task, dict[str, Any]]:
+    """Return the task of a stored run, and the run with the task's settings written out.
 
     Args:
-        run: the run, as a checkpoint stores it.
+        run: the run, as a checkpoint stores it; settings that are not the task's are not examined.
         location: its file, for findings.
 
     Raises:
-        SpecError: the settings of the task are damaged.
+        SpecError: a setting of the task is wrong.
     """
     value = {name: value for name, value in run.items() if name in Task.model_fields}
-    return parse(Task, value, location, RUNS)
+    task = parse(Task, value, location, RUNS)
+    written = task.model_dump(mode="json", by_alias=True)
+    return task, {**run, **{name: written[name] for name in value}}
