@@ -17,6 +17,7 @@ from typing import Any
 
 from ...plugin import InputError, cores
 from ...runtime.checkpoint.manifest import RESERVE
+from ...runtime.system.signals import stopping_signals
 from .jobs import ERROR, Job, PoolState, error_of, write_json
 
 POLL = 0.2
@@ -242,7 +243,7 @@ def job_command(folder: Path) -> list[str]:
 
 @contextmanager
 def collected_signals() -> Iterator[list[signal.Signals]]:
-    """Collect SIGINT and SIGTERM inside this context."""
+    """Collect SIGINT, SIGTERM and SIGHUP inside this context."""
     received: list[signal.Signals] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -250,7 +251,7 @@ def collected_signals() -> Iterator[list[signal.Signals]]:
         received.append(signal.Signals(number))
 
     before: Mapping[int, Any] = {
-        number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)
+        number: signal.signal(number, note) for number in stopping_signals()
     }
     try:
         yield received

@@ -23,7 +23,7 @@ from ...graphs.ir.canonical import canonical, fingerprint_of
 from ...graphs.ir.graph import Graph
 from ...graphs.passes.objective import deployed_graph
 from ...specs.findings import InputError
-from ..system.folders import hidden_folder, replace_folder
+from ..system.folders import hidden_folder, refuse_undecodable, replace_folder
 from . import manifest
 from .manifest import FORMAT, MEMORY, OBJECTIVE
 
@@ -114,8 +114,10 @@ def new_folder(folder: Path, size: int = 0) -> Path:
     """Make an empty temporary folder for a checkpoint; pass it to `finish` when it is filled.
 
     Raises:
+        InputError: the path is not UTF-8.
         OSError: the folder cannot be made, or less than `size` plus `RESERVE` bytes are free.
     """
+    refuse_undecodable(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     _refuse_full_disk(folder.parent, size)
     return hidden_folder(folder)

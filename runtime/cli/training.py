@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -131,6 +132,7 @@ def train(
     from ..system.memory import keep_freed_memory
     from ..train.distributed.world import is_main_process
 
+    terminal.standard_output_is_a_log()
     reporter = terminal.Reporter()
     keep_freed_memory()
     with reporter.shown() if is_main_process() else nullcontext():
@@ -170,7 +172,7 @@ def _code(result: Result) -> int:
     """Return the exit code of a training run."""
     if result.finished:
         return 0
-    return 130 if result.reason == "SIGINT" else 143
+    return 128 + signal.Signals[result.reason]
 
 
 def _profile(run: str, out: str | None, overrides: list[str] | None, updates: int) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ...specs.findings import InputError
+
 
 @contextmanager
 def new_folder(folder: Path, ending: str = "partial") -> Iterator[Path]:
@@ -28,6 +30,22 @@ def new_folder(folder: Path, ending: str = "partial") -> Iterator[Path]:
         replace_folder(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def refuse_undecodable(path: Path) -> None:
+    """Refuse a path that is not UTF-8: the library of safetensors files cannot open any file in it.
+
+    Raises:
+        InputError: it is not UTF-8.
+    """
+    try:
+        str(path.resolve()).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            "the path is not UTF-8, so no weights could be written or read there",
+            location=str(path.resolve()),
+            help="rename the folder, or give another one",
+        ) from error
 
 
 def hidden_folder(folder: Path, ending: str = "partial") -> Path:

@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 
 from ...specs.files import way_out
 from ...specs.findings import InputError
+from .folders import refuse_undecodable
 from .strangers import object_in
 
 LOCK = ".lock"
@@ -31,8 +32,9 @@ def locked(folder: Path) -> Iterator[None]:
 
     Raises:
         InputError: another process uses the folder, which the message names, no file can be
-            written to it, or a file in it is a link.
+            written to it, a file in it is a link, or its path is not UTF-8.
     """
+    refuse_undecodable(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
         if path.is_symlink() and not path.is_dir():

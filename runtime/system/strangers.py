@@ -23,6 +23,7 @@ from torch import Tensor
 from ...specs.findings import InputError
 from ...specs.json_tree import Source
 from ...specs.reader import LARGEST, read_json, text_of
+from .folders import refuse_undecodable
 
 LARGEST_FILE = 256 << 20
 """Maximum bytes of a file that is read as a unit, such as a tokenizer or a history."""
@@ -177,6 +178,7 @@ def _bounded(folder: Path, name: str) -> Path:
     Raises:
         DamagedError: it is refused as by `path_in`, or has too many tensors.
     """
+    refuse_undecodable(folder)
     path = path_in(folder, name)
     with open_in(folder, name) as file:
         size = int.from_bytes(file.read(_SIZE), "little")

@@ -30,6 +30,7 @@ from ..compile.torch_compile import CompileReport, compile_model
 from ..data.batches import prefetch
 from ..data.shards.mixture import stages_of
 from ..system.memory import Growth
+from ..system.signals import stopping_signals
 from .checks.effects import batch_advice, has_time_axis, longest_text
 from .context import Progress, Result, State, TrainingContext
 from .device import deterministic
@@ -138,14 +139,16 @@ def _smaller_batches(run: Run) -> str:
 
 @contextmanager
 def _stop_requested(stop: Callable[[int], None], *, again_after: float = 0.0) -> Iterator[None]:
-    """Turn SIGINT and SIGTERM into a stop request; a second signal has its default effect.
+    """Turn SIGINT, SIGTERM and SIGHUP into a stop request; a second one has its default effect.
+
+    SIGHUP comes when the terminal is closed; a training that nohup has told to ignore it goes on.
 
     Args:
         stop: callback, called with the signal number.
         again_after: seconds within which a repeated signal counts as the same request: under
             torchrun Ctrl-C arrives twice, from the terminal and from torchrun.
     """
-    watched = (signal.SIGINT, signal.SIGTERM)
+    watched = stopping_signals()
     first_at: list[float] = []
 
     def handle(number: int, frame: FrameType | None) -> None:

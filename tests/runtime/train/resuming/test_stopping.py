@@ -1,0 +1,98 @@
+"""A training does not lose its run when its terminal, its log or the disk of its log goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from weft.runtime import api
+from weft.runtime.checkpoint.checkpoint import open_checkpoint
+from weft.runtime.cli.main import main
+from weft.runtime.train.retention import checkpoints
+from weft.runtime.train.run import Run
+from weft.specs.findings import InputError
+
+pytestmark = pytest.mark.integration
+Maker = Callable[..., Run]
+hangs_up = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="the system has no SIGHUP")
+
+
+class HangUp:
+    """A listener whose terminal is closed at the first validation."""
+
+    def log(self, text: str) -> None:
+        """Ignore the line."""
+
+    def validated(self, update: int, values: Any) -> None:  # noqa: ARG002
+        """Send what a system sends to the programs of a terminal that is closed."""
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    def progress(self, progress: Any) -> None:
+        """Ignore the progress."""
+
+
+@hangs_up
+def test_a_closed_terminal_stops_a_training_with_a_checkpoint(
+    toy_run: Maker, tmp_path: Path
+) -> None:
+    """Without a handler, SIGHUP ends a program at once."""
+    result = api.train(toy_run(), out=tmp_path / "run", listener=HangUp())
+
+    assert (result.finished, result.reason) == (False, "SIGHUP")
+    assert open_checkpoint(checkpoints(tmp_path / "run")[-1]).state["update"] == 6
+
+
+@hangs_up
+def test_a_training_that_ignores_hangups_goes_on(toy_run: Maker, tmp_path: Path) -> None:
+    """So nohup starts its program."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        result = api.train(toy_run(), out=tmp_path / "run", listener=HangUp())
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+    assert result.finished
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give the process streams that cannot be written, as on a full disk."""
+    with Path("/dev/full").open("w", 1) as out, Path("/dev/full").open("w", 1) as log:
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setattr(sys, "stderr", log)
+        yield
+        monkeypatch.undo()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_log_that_cannot_be_written_does_not_end_a_training(
+    toy_run: Maker, tmp_path: Path, full: None
+) -> None:
+    """Neither its lines of progress nor what other libraries print."""
+    del full
+    (tmp_path / "run.json").write_text(toy_run().model_dump_json(by_alias=True))
+
+    code = main(["train", str(tmp_path / "run.json"), "--out", str(tmp_path / "out")])
+
+    assert code == 0
+    assert json.loads((tmp_path / "out/averaged/state.json").read_text())["update"] == 12
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="names of files are Unicode")
+def test_a_folder_that_is_not_utf_8_is_refused_before_training(
+    toy_run: Maker, tmp_path: Path
+) -> None:
+    """Safetensors opens no file in it, so every checkpoint would be lost."""
+    folder = tmp_path / os.fsdecode(b"run-\xff")
+
+    with pytest.raises(InputError, match="the path is not UTF-8") as caught:
+        api.train(toy_run(), out=folder)
+
+    assert not folder.exists()
+    str(caught.value).encode()
