@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
+from .escaping import on_one_line, printable
 from .json_tree import Source, Spot, spot
 from .text_edits import Fix, renaming, replacing
 
@@ -121,7 +122,7 @@ def _shown(text: str) -> str:
     """Return one line of untrusted text, shortened, with control characters escaped."""
     text = re.sub(r" *\n *", " ", text)  # help may be the text of several lines
     clipped = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in clipped)
+    return printable(clipped.replace("\t", " "))
 
 
 class WeftError(Exception):
@@ -144,11 +145,11 @@ class InputError(WeftError):
             help: an edit or a command that would fix the problem.
         """
         self.problem, self.location, self.help = problem, location, help
-        lines = [problem]
+        lines = [printable(problem)]
         if location:
-            lines.append(f"  --> {location}")
+            lines.append(f"  --> {on_one_line(location)}")
         if help:
-            lines.append(f"  help: {help}")
+            lines.append(f"  help: {printable(help)}")
         super().__init__("\n".join(lines))
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import json
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
 
 from ...plugin import fingerprint
+from ...specs.escaping import html_text
 from .service import Service
 
 _STYLE = """
@@ -72,9 +72,9 @@ def page(description: Mapping[str, Any]) -> str:
     parts = [
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width">',
-        f"<title>{_text(description['info']['title'])}</title>\n<style>{_STYLE}</style>\n</head>",
-        f"<body>\n<h1>{_text(description['info']['title'])}</h1>",
-        f"<p>{_text(description['info'].get('description', ''))}</p>",
+        f"<title>{html_text(description['info']['title'])}</title>\n<style>{_STYLE}</style>\n</head>",
+        f"<body>\n<h1>{html_text(description['info']['title'])}</h1>",
+        f"<p>{html_text(description['info'].get('description', ''))}</p>",
         '<p>The same for programs: <a href="openapi.json">openapi.json</a>.</p>',
     ]
     for path, methods in description["paths"].items():
@@ -87,23 +87,23 @@ def page(description: Mapping[str, Any]) -> str:
 
 
 def _route(path: str, method: str, route: Mapping[str, Any]) -> Iterator[str]:
-    yield f"<h2><code>{_text(method.upper())} {_text(path)}</code></h2>"
-    yield f"<p>{_text(route.get('description', ''))}</p>"
+    yield f"<h2><code>{html_text(method.upper())} {html_text(path)}</code></h2>"
+    yield f"<p>{html_text(route.get('description', ''))}</p>"
     for content in route.get("requestBody", {}).get("content", {}).values():
         yield f"<p>Body: {_kind(content['schema'])}</p>"
     yield "<table><tr><th>status</th><th>body</th><th></th></tr>"
     for status, response in route["responses"].items():
         bodies = [_kind(media.get("schema", {})) for media in response.get("content", {}).values()]
         yield (
-            f"<tr><td>{_text(status)}</td><td>{', '.join(bodies)}</td>"
-            f"<td>{_text(response.get('description', ''))}</td></tr>"
+            f"<tr><td>{html_text(status)}</td><td>{', '.join(bodies)}</td>"
+            f"<td>{html_text(response.get('description', ''))}</td></tr>"
         )
     yield "</table>"
 
 
 def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    yield f'<h3 id="{_text(name)}">{_text(name)}</h3>'
-    yield f"<p>{_text(schema.get('description', ''))}</p>"
+    yield f'<h3 id="{html_text(name)}">{html_text(name)}</h3>'
+    yield f"<p>{html_text(schema.get('description', ''))}</p>"
     required = schema.get("required", ())
     if schema.get("properties"):
         yield "<table><tr><th>key</th><th>value</th><th>default</th><th></th></tr>"
@@ -111,25 +111,26 @@ def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
             default = json.dumps(field["default"]) if "default" in field else ""
             default = "required" if key in required else default
             yield (
-                f"<tr><td><code>{_text(key)}</code></td><td>{_kind(field)}</td>"
-                f"<td>{_text(default)}</td><td>{_text(field.get('description', ''))}</td></tr>"
+                f"<tr><td><code>{html_text(key)}</code></td><td>{_kind(field)}</td>"
+                f"<td>{html_text(default)}</td>"
+                f"<td>{html_text(field.get('description', ''))}</td></tr>"
             )
         yield "</table>"
     for example in schema.get("examples", ()):
-        yield f"<pre>{_text(json.dumps(example, indent=2, ensure_ascii=False))}</pre>"
+        yield f"<pre>{html_text(json.dumps(example, indent=2, ensure_ascii=False))}</pre>"
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
     """Return what values a schema allows, as HTML."""
     if "$ref" in schema:
-        name = _text(schema["$ref"].rpartition("/")[2])
+        name = html_text(schema["$ref"].rpartition("/")[2])
         return f'<a href="#{name}">{name}</a>'
     for key in ("anyOf", "oneOf", "allOf"):
         if key in schema:
             return " or ".join(_kind(option) for option in schema[key])
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
-        return ", ".join(f"<code>{_text(json.dumps(value))}</code>" for value in values)
+        return ", ".join(f"<code>{html_text(json.dumps(value))}</code>" for value in values)
     if schema.get("type") == "array":
         return f"list of {_kind(schema['items'])}" if "items" in schema else "list"
     bounds = [
@@ -142,8 +143,4 @@ def _kind(schema: Mapping[str, Any]) -> str:
         )
         if key in schema
     ]
-    return _text(" ".join([str(schema.get("type", "")), ", ".join(bounds)]).strip())
-
-
-def _text(value: object) -> str:
-    return html.escape(str(value))
+    return html_text(" ".join([str(schema.get("type", "")), ", ".join(bounds)]).strip())

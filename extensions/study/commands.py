@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -305,6 +306,7 @@ def job(
             help="see weft study run --print-jobs",
         )
     keep_freed_memory()
+    terminal.standard_output_is_a_log()
     outcome = run_job(Path(folder), parent=parent, kind=task)
     return {"done": 0, "SIGINT": 130, "SIGTERM": 143}[outcome]
 
@@ -322,12 +324,10 @@ def status(study: StudyName, *, out: Folder = None, json_: Json = False) -> int:
         ]
         print(json.dumps(records, indent=2))
         return 0
-    from rich.console import Console
-
     from .jobs import open_plan, status_table
 
     table = status_table(open_plan(loaded.folder), loaded.folder)
-    Console(highlight=False).print(table)
+    terminal.console(sys.stdout).print(table)
     return 0
 
 

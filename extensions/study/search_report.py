@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ...plugin import write_beside
+from ...specs.escaping import markdown
 from .jobs import json_text
 from .planning.space import row_at
-from .report.text import escape_markdown, line, rule
+from .report.text import line, rule
 from .sampling import LEAST, importances
 from .search import Searching
 from .trials import StudyTrial
@@ -89,7 +90,7 @@ def write_search_report(search: Searching, study: str, command: str, out: Path) 
     record = search_record(search, study, command)
     forms = {
         "json": json_text(record),
-        "md": "\n".join(markdown(record)) + "\n",
+        "md": "\n".join(_report(record)) + "\n",
     }
     paths = []
     for suffix, text in forms.items():
@@ -99,7 +100,7 @@ def write_search_report(search: Searching, study: str, command: str, out: Path) 
     return paths
 
 
-def markdown(record: dict[str, Any]) -> Iterator[str]:
+def _report(record: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of the report in Markdown."""
     yield from (f"# Search of {record['study']}", "")
     states = ", ".join(f"{count} {state}" for state, count in record["trials"].items())
@@ -135,8 +136,7 @@ def markdown(record: dict[str, Any]) -> Iterator[str]:
     if record["failures"]:
         yield from ("## Failures", "")
         yield from (
-            f"- trial {number}: {escape_markdown(why)}"
-            for number, why in record["failures"].items()
+            f"- trial {number}: {markdown(why)}" for number, why in record["failures"].items()
         )
         yield ""
     yield from ("## Command", "", "```sh", record["command"], "```")

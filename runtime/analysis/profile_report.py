@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from zlib import crc32
 
+from ...specs.escaping import html_text
 from .profile_summary import Profile
 
 WIDTH, ROW, LETTER = 1200.0, 18, 6.6
@@ -70,13 +70,13 @@ def flame_svg(stacks: Stacks, title: str) -> str:
             return
         top = height - (level + 1) * ROW
         share = box.seconds / root.seconds
-        tooltip = escape(f"{name}: {box.seconds * 1e3:.2f} ms, {share:.1%}")
+        tooltip = html_text(f"{name}: {box.seconds * 1e3:.2f} ms, {share:.1%}")
         shown = name if len(name) * LETTER < width - 4 else name[: int((width - 8) / LETTER)]
         hue = crc32(name.encode()) % 50
         parts.append(
             f'<g><title>{tooltip}</title><rect x="{x:.1f}" y="{top}" width="{width:.1f}" '
             f'height="{ROW - 1}" fill="hsl({hue},75%,{62 + hue % 3 * 5}%)"/>'
-            f'<text x="{x + 3:.1f}" y="{top + 13}">{escape(shown)}</text></g>'
+            f'<text x="{x + 3:.1f}" y="{top + 13}">{html_text(shown)}</text></g>'
         )
         for inner, inside in sorted(box.inside.items(), key=lambda pair: -pair[1].seconds):
             draw(inner, inside, x, level + 1)
@@ -86,7 +86,7 @@ def flame_svg(stacks: Stacks, title: str) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:.0f} {height}" '
         'font-family="monospace" font-size="11">\n'
-        f'<text x="4" y="14" font-weight="bold">{escape(title)}</text>\n'
+        f'<text x="4" y="14" font-weight="bold">{html_text(title)}</text>\n'
         + "\n".join(parts)
         + "\n</svg>\n"
     )

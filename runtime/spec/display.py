@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
+from ...specs.escaping import html_text
 from ...specs.findings import Finding
 
 _BOX = "border-left:3px solid {color};padding:.1em 0 .1em .8em;margin:.4em 0"
@@ -17,12 +18,6 @@ _RED, _GREEN, _AMBER = "#d1463d", "#2f9e57", "#b97f10"
 """Colors with a contrast of at least 3:1 on white and on #111."""
 _MOST = 50
 """Maximum number of findings in one table."""
-
-
-def escaped(text: str) -> str:
-    """Return untrusted text as HTML, on one line, without control characters."""
-    shown = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return html.escape("".join(shown), quote=True)
 
 
 def box(lines: Iterable[str], color: str) -> str:
@@ -44,22 +39,22 @@ def findings_html(findings: Iterable[Finding]) -> str:
 
 def _lines(finding: Finding) -> list[str]:
     """Return a finding as lines of HTML: problem, place, evidence and help."""
-    lines = [f"<b>{finding.level}[{escaped(finding.code)}]</b>: {escaped(finding.problem)}"]
-    lines.append(f"<code>{escaped(finding.location)}</code>")
-    lines += [f"<code>{escaped(line)}</code>" for line in finding.evidence]
+    lines = [f"<b>{finding.level}[{html_text(finding.code)}]</b>: {html_text(finding.problem)}"]
+    lines.append(f"<code>{html_text(finding.location)}</code>")
+    lines += [f"<code>{html_text(line)}</code>" for line in finding.evidence]
     if finding.help:
-        lines.append(f"help: {escaped(finding.help)}")
+        lines.append(f"help: {html_text(finding.help)}")
     return lines
 
 
 def note_html(text: str) -> str:
     """Return a note, such as why there is no picture, as HTML."""
-    return box([escaped(text)], _AMBER)
+    return box([html_text(text)], _AMBER)
 
 
 def text_html(text: str) -> str:
     """Return preformatted text as HTML."""
-    lines = "\n".join(escaped(line) for line in text.splitlines())
+    lines = "\n".join(html_text(line) for line in text.splitlines())
     return f'<pre style="margin:.4em 0">{lines}</pre>'
 
 
@@ -71,6 +66,6 @@ def frame_html(page: str, title: str) -> str:
     text = html.escape(page, quote=True).replace("\n", "&#10;")
     sandbox = "allow-scripts allow-downloads"
     return (
-        f'<iframe title="{escaped(title)}" sandbox="{sandbox}" style="{_FRAME}" srcdoc="{text}">'
+        f'<iframe title="{html_text(title)}" sandbox="{sandbox}" style="{_FRAME}" srcdoc="{text}">'
         "</iframe>"
     )

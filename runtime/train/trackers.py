@@ -17,10 +17,10 @@ import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
+from ...specs.escaping import html_text
 from ...specs.findings import InputError
 from ..system.plugins import Named, Plugins
 
@@ -221,7 +221,7 @@ class _WandbRun:
         """Log a text."""
         import wandb
 
-        self._run.log({name: wandb.Html(f"<pre>{escape(text)}</pre>"), "update": update})
+        self._run.log({name: wandb.Html(f"<pre>{html_text(text)}</pre>"), "update": update})
 
     def image(self, name: str, path: Path, update: int) -> None:
         """Log a PNG file."""

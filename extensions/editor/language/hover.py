@@ -23,6 +23,7 @@ from ....plugin import (
     analysed,
     default_sizes,
 )
+from ....specs.escaping import markdown, markdown_code
 from ....specs.inherit import parent_of
 from .document import Document, document, site
 from .names import Name, name_at
@@ -85,9 +86,11 @@ def _wire(doc: Document, caret: Cursor) -> Iterator[str]:
         port = ports_of(doc, at.scope, record).get(caret.value.name)
         if port is not None:
             optional = ", optional" if port.optional else ""
-            yield f"**{port.name}** port `{port.type}`{optional}"
+            yield f"**{markdown(port.name)}** port `{port.type}`{optional}"
             wired_type = doc.type_of(at.scope, value)
-            yield f"reads `{value}`" + (f" of type `{wired_type}`" if wired_type else "")
+            yield f"reads {markdown_code(str(value))}" + (
+                f" of type `{wired_type}`" if wired_type else ""
+            )
             if port.doc:
                 yield port.doc
 
@@ -148,9 +151,11 @@ def _about_node(doc: Document, node: Node) -> Iterator[str]:
         yield f"`{node.part.key}`{filled} — {node.part.block.doc}"
     elif isinstance(node, RepeatNode):
         shared = ", which share their weights" if node.share else ""
-        yield f"{node.repeat} copies of `{node.body.name}`{shared}"
+        yield f"{node.repeat} copies of {markdown_code(node.body.name)}{shared}"
     else:
-        yield f"`{node.body.name}`" + (f" — {node.body.doc}" if node.body.doc else "")
+        yield f"{markdown_code(node.body.name)}" + (
+            f" — {markdown(node.body.doc)}" if node.body.doc else ""
+        )
     yield f"outputs {outputs}"
     yield from _cost(doc, node)
 
@@ -190,11 +195,11 @@ def _scope_flops(scope: Scope, sizes: dict[str, int]) -> int:
 
 def _template(doc: Document, name: str) -> Iterator[str]:
     scope = doc.scope(f"/blocks/{name}")
-    yield f"**{name}** template"
+    yield f"**{markdown(name)}** template"
     if scope is None:
         return
     if scope.doc:
-        yield scope.doc
+        yield markdown(scope.doc)
     inputs = ", ".join(f"`{port}` `{type_}`" for port, type_ in scope.inputs.items())
     outputs = ", ".join(f"`{port}` `{type_}`" for port, type_ in scope.gives().items())
     yield f"{inputs} → {outputs}"
@@ -209,14 +214,16 @@ def _param(doc: Document, name: Name) -> Iterator[str]:
     text = json.dumps(written, ensure_ascii=False)
     if name.scope:  # its value differs from use to use
         template = name.scope.removeprefix("/blocks/")
-        yield f"**{name.name}** param of `{template}`, " + (
-            "which each use sets" if written is None else f"`{text}` unless a use sets it"
+        yield f"**{markdown(name.name)}** param of {markdown_code(template)}, " + (
+            "which each use sets"
+            if written is None
+            else f"{markdown_code(text)} unless a use sets it"
         )
         return
-    yield f"**{name.name}** param = `{text}`"
+    yield f"**{markdown(name.name)}** param = {markdown_code(text)}"
     value = doc.values.get(name.name, written)
     if value != written:
-        yield f"value `{json.dumps(value, ensure_ascii=False, default=str)}`"
+        yield f"value {markdown_code(json.dumps(value, ensure_ascii=False, default=str))}"
     if isinstance(value, dict) and (block := doc.registry.get(str(value.get("use")))):
         yield from about_block(block)
 
@@ -240,13 +247,13 @@ def _file(doc: Document, name: str) -> Iterator[str]:
     file = parent_of(name, Path(doc.path))
     if file is None:
         return
-    yield f"**{name}** `{file}`"
+    yield f"**{markdown(name)}** {markdown_code(str(file))}"
     try:
         graph, _ = analysed(file)
     except InputError:
         return
     if graph is not None:
-        yield graph.doc
+        yield markdown(graph.doc)
         total = sum(prod(shape) for shape in graph.weights().values())
         yield f"{total:,} parameters"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from .... import SpecialTokens
 from ....plugin import Checkpoint, Graph, InputError, new_folder, position_limits, write_marker
+from ....specs.escaping import markdown, markdown_code
 from .ctranslate2_layers import Stacks
 from .ctranslate2_spec import ct2_plan, ct2_spec
 from .vocabulary import Words, words_of
@@ -103,7 +105,9 @@ def ct2_readme(graph: Graph, words: Words, *, decoder_only: bool) -> str:
     else:
         notes.append("There is no tokenizer: a token is written as its id.")
         if not decoder_only:
-            notes.append(f"If the source needs an end token, add it yourself: `{end}`.")
+            notes.append(
+                f"If the source needs an end token, add it yourself: {markdown_code(end)}."
+            )
     if decoder_only:
         use = [
             f"result = engine.generate_batch([{tokens}], max_length=50, sampling_topk=1)[0]",
@@ -115,21 +119,28 @@ def ct2_readme(graph: Graph, words: Words, *, decoder_only: bool) -> str:
             f"result = engine.translate_batch([{tokens}], beam_size=5, length_penalty=1.0)[0]",
             f"print({text.replace('{tokens}', 'result.hypotheses[0]')})",
         ]
-        ends = f" `{end}` is appended to each source automatically." if words.ends_source else ""
-        notes.append(f"An output begins with `{begin}` and ends with `{end}`.{ends}")
+        ends = (
+            f" {markdown_code(end)} is appended to each source automatically."
+            if words.ends_source
+            else ""
+        )
+        notes.append(
+            f"An output begins with {markdown_code(begin)} and ends with {markdown_code(end)}."
+            f"{ends}"
+        )
         notes.append(
             "`length_penalty=A` divides log P by length^A, like `weft translate --penalty length "
             "--alpha A`; CTranslate2 does not have the GNMT penalty, weft's default."
         )
-    never = ", ".join(f'["{word}"]' for word in dict.fromkeys(banned) if word != end)
+    never = ", ".join(json.dumps([word]) for word in dict.fromkeys(banned) if word != end)
     if never:
         notes.append(
             f"`weft` never outputs these tokens; to ban them here, use "
-            f"`suppress_sequences=[{never}]`."
+            f"{markdown_code(f'suppress_sequences=[{never}]')}."
         )
     return _TEXT.format(
-        name=graph.name,
-        doc=graph.doc,
+        name=markdown(graph.name),
+        doc=markdown(graph.doc),
         imports=imports,
         opened="\n".join(opened),
         use="\n".join(use),

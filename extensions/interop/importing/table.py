@@ -46,9 +46,9 @@ class ImportTable(TableRecord):
     doc: str
     spec: Any
     """A shipped spec, or a file next to the table."""
-    model_type: tuple[str, ...]
+    model_type: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")], ...]
     """Supported values of `model_type` in the configuration."""
-    architectures: tuple[str, ...] = ()
+    architectures: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], ...] = ()
     """Supported architecture classes; a configuration without any is accepted too."""
     defaults: dict[str, Any] = Field(default={})
     """Values of keys that are missing or null in the configuration."""

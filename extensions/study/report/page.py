@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import html
+import base64
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +16,7 @@ from graphviz import Digraph
 from ....graphs.draw.diff import diff_picture
 from ....plugin import InputError, svg_of, write_beside
 from ....runtime.system.strangers import has_file, read_in
+from ....specs.escaping import html_text
 from ..planning.identity import digest_of
 from ..planning.plan import JobPlan, difference
 from ..planning.planned import Planned
@@ -53,12 +54,7 @@ def _filled(title: str, doc: str, body: str) -> str:
         body: the rest of the page, as HTML.
     """
     template = Template((files(__package__) / "page.html").read_text(encoding="utf-8"))
-    return template.substitute(title=escaped(title), doc=escaped(doc), body=body)
-
-
-def escaped(value: object) -> str:
-    """Return a value as HTML text."""
-    return html.escape(str(value))
+    return template.substitute(title=html_text(title), doc=html_text(doc), body=body)
 
 
 def cell(words: str, value: float | None = None, kind: str = "") -> str:
@@ -108,12 +104,14 @@ def drawn_row(
         note: the line below it; `""` if there is none.
         opened: whether it is shown before the reader clicks on it.
     """
-    about = f" <span>{escaped(doc)}</span>" if doc else ""
-    yield f"<details{' open' * opened}><summary>{escaped(name)}{about}</summary>"
-    yield f"<pre>{escaped(chr(10).join(changes))}</pre>"
+    about = f" <span>{html_text(doc)}</span>" if doc else ""
+    yield f"<details{' open' * opened}><summary>{html_text(name)}{about}</summary>"
+    yield f"<pre>{html_text(chr(10).join(changes))}</pre>"
     if picture:
-        yield f"<div class='picture'>{picture}</div>"
-    yield f"<p class='note'>{escaped(note)}</p></details>" if note else "</details>"
+        # As a picture of its own, the file of a stranger's study runs no script in this page.
+        data = base64.b64encode(picture.encode()).decode()
+        yield f"<div class='picture'><img alt='' src='data:image/svg+xml;base64,{data}'></div>"
+    yield f"<p class='note'>{html_text(note)}</p></details>" if note else "</details>"
 
 
 def write_pictures(plan: JobPlan, out: Path) -> list[str]:
@@ -209,21 +207,21 @@ def _body(record: Record, out: Path) -> Iterator[str]:
     for title, lines in zip((CAN, CANNOT), conclude(record), strict=True):
         if lines:
             yield f"<h2>{title}</h2><ul class='conclusions'>"
-            yield from (f"<li>{escaped(line)}</li>" for line in lines)
+            yield from (f"<li>{html_text(line)}</li>" for line in lines)
             yield "</ul>"
     if record["selected"]:
         yield (
-            f"<p class='note'>The validation data selects <b>{escaped(record['selected']['row'])}"
-            f"</b> ({escaped(selected_of(record))}); the test sets choose nothing.</p>"
+            f"<p class='note'>The validation data selects <b>{html_text(record['selected']['row'])}"
+            f"</b> ({html_text(selected_of(record))}); the test sets choose nothing.</p>"
         )
     yield "<h2>Rows</h2>"
     yield _wide(f"<table>{''.join(_main(record))}</table>", "rows")
     words = method(record, intervals=True)
     brackets = f" In brackets: {record['level']:.0%} intervals." if "intervals" in words else ""
-    yield f"<p class='note'>{escaped(words)}{brackets} The heading of a column sorts by it.</p>"
+    yield f"<p class='note'>{html_text(words)}{brackets} The heading of a column sorts by it.</p>"
     if failed := failures(record):
         yield "<h2>Failures</h2><ul class='failed'>"
-        yield from (f"<li>{escaped(line)}</li>" for line in failed)
+        yield from (f"<li>{html_text(line)}</li>" for line in failed)
         yield "</ul>"
     yield from _others(record)
     if drawn := curves(record):
@@ -242,17 +240,17 @@ def _body(record: Record, out: Path) -> Iterator[str]:
         count = f", {table['examples']:,} examples" if table["examples"] else ""
         words = "; ".join([table["signature"], *tests] if table["signature"] else tests)
         what = f"{table['metric']} on {table['split']}{count}: {words}"
-        yield f"<li>{escaped(what)}</li>"
+        yield f"<li>{html_text(what)}</li>"
     yield "</ul>"
-    yield f"<h2>Commands</h2><pre>{escaped(chr(10).join(commands(record)))}</pre>"
-    yield f"<p class='note'>weft {escaped(record['weft'])}</p>"
+    yield f"<h2>Commands</h2><pre>{html_text(chr(10).join(commands(record)))}</pre>"
+    yield f"<p class='note'>weft {html_text(record['weft'])}</p>"
 
 
 def _main(record: Record) -> Iterator[str]:
     """Yield the main table."""
     table = primary_table(record)
     title = f"{table['split']} {table['metric']}" if table else "result"
-    heads = ["row", escaped(title), "difference", "p (Holm)", CONCLUSION]
+    heads = ["row", html_text(title), "difference", "p (Holm)", CONCLUSION]
     yield _head([*heads, "parameters", "FLOPs", "memory", "time"], CONCLUSION)
     yield "<tbody>"
     for row in record["rows"]:
@@ -267,17 +265,17 @@ def _others(record: Record) -> Iterator[str]:
     if not others:
         return
     yield "<h2>Other measurements</h2>"
-    heads = _head(["row", *(escaped(f"{table['split']} {table['metric']}") for table in others)])
+    heads = _head(["row", *(html_text(f"{table['split']} {table['metric']}") for table in others)])
     lines = ("".join(_means(record, row, others)) for row in record["rows"])
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     yield _wide(f"<table>{heads}<tbody>{body}</tbody></table>", "other measurements")
     if any(pair["verdict"] in FOUND for table in others for pair in table["comparisons"]):
-        yield f"<p class='note'>Better, worse: than {escaped(record['baseline'])}, as above.</p>"
+        yield f"<p class='note'>Better, worse: than {html_text(record['baseline'])}, as above.</p>"
 
 
 def _means(record: Record, row: Record, tables: Sequence[Record]) -> Iterator[str]:
     """Yield the name of a row, and its means in some tables with their verdicts."""
-    yield cell(escaped(row["name"]))
+    yield cell(html_text(row["name"]))
     for table in tables:
         pair = comparison_of(record, table, trainings_of(row))
         yield _mean(table, trainings_of(row), pair["verdict"] if pair else "")
@@ -285,7 +283,7 @@ def _means(record: Record, row: Record, tables: Sequence[Record]) -> Iterator[st
 
 def _cells(record: Record, row: Record, table: Record | None) -> Iterator[str]:
     costs = row["costs"]
-    yield cell(escaped(row["name"]))
+    yield cell(html_text(row["name"]))
     yield _mean(table, trainings_of(row))
     yield from _compared(record, row, table)
     yield cell(f"{costs['parameters']:,}", costs["parameters"])
@@ -305,14 +303,14 @@ def _compared(record: Record, row: Record, table: Record | None) -> Iterator[str
     pair = comparison_of(record, table, trainings_of(row))
     words = conclusion_of(row, table, pair)
     if pair is None:
-        yield cell("") + cell("") + cell(escaped(words), kind="words failed")
+        yield cell("") + cell("") + cell(html_text(words), kind="words failed")
         return
     text, ends = parts_of(pair, decimals_of(table))
     yield cell(f"{text} <small>{ends}</small>" if ends else text, pair["difference"])
     p = pair["adjusted"]
-    yield cell("" if p is None else escaped(probability(p)), p)
+    yield cell("" if p is None else html_text(probability(p)), p)
     kind = pair["verdict"] if pair["verdict"] in FOUND else "same"
-    yield cell(escaped(words), kind=f"words {kind}")
+    yield cell(html_text(words), kind=f"words {kind}")
 
 
 def _mean(table: Record | None, name: str, verdict: str = "") -> str:
@@ -331,14 +329,14 @@ def _mean(table: Record | None, name: str, verdict: str = "") -> str:
 
 def _lengths(lengths: Record) -> Iterator[str]:
     title = f"{lengths['metric']} on {lengths['split']} by length of the reference"
-    yield f"<h2>{escaped(title)}</h2>"
+    yield f"<h2>{html_text(title)}</h2>"
     groups = zip(lengths["words"], lengths["examples"], strict=True)
-    heads = [f"{escaped(words)} words <small>n = {count:,}</small>" for words, count in groups]
+    heads = [f"{html_text(words)} words <small>n = {count:,}</small>" for words, count in groups]
     body = ""
     decimals = decimals_for(itertools.chain(*lengths["rows"].values()))
     for name, values in lengths["rows"].items():
         cells = "".join(cell(f"{value:.{decimals}f}", value) for value in values)
-        body += f"<tr>{cell(escaped(name))}{cells}</tr>"
+        body += f"<tr>{cell(html_text(name))}{cells}</tr>"
     table = f"<table>{_head(['row', *heads])}<tbody>{body}</tbody></table>"
     yield _wide(table, "scores by length")
 
@@ -372,11 +370,11 @@ def plan_page(plan: JobPlan, flops_per_second: Speed, drawn: Mapping[str, str]) 
 def _plan_body(plan: JobPlan, speed: Speed, drawn: Mapping[str, str]) -> Iterator[str]:
     yield "<h2>Costs</h2>"
     yield _wide(f"<table>{''.join(_table(plan, speed))}</table>", "costs")
-    words = escaped(_method(plan, speed))
+    words = html_text(_method(plan, speed))
     yield f"<p class='note'>{words} The heading of a column sorts by it.</p>"
     yield "<h2>Findings</h2>"
     if plan.findings:
-        yield from (f"<pre>{escaped(finding.render())}</pre>" for finding in plan.findings)
+        yield from (f"<pre>{html_text(finding.render())}</pre>" for finding in plan.findings)
     else:
         yield "<p class='note'>All rows pass all checks.</p>"
     yield "<h2>What each row changes</h2>"
@@ -415,7 +413,7 @@ def _table(plan: JobPlan, speed: Speed) -> Iterator[str]:
 
 
 def _plan_cells(plan: JobPlan, row: Planned, speed: Speed, number: int) -> Iterator[str]:
-    costs, base, name = row.costs, plan.baseline.costs, escaped(row.name)
+    costs, base, name = row.costs, plan.baseline.costs, html_text(row.name)
     yield cell(name if row is plan.baseline else f"<a href='#row-{number}'>{name}</a>")
     for value, usual in ((costs.parameters, base.parameters), (costs.flops, base.flops)):
         more = percent(value, usual)
@@ -427,7 +425,7 @@ def _plan_cells(plan: JobPlan, row: Planned, speed: Speed, number: int) -> Itera
     once, total = costs.seconds(speed(row.run)), seconds_of_row(plan, row, speed)
     yield cell(duration(once), once)
     if total is None:
-        yield cell(f"same as {escaped(copied(plan, row))}", 0.0)
+        yield cell(f"same as {html_text(copied(plan, row))}", 0.0)
     else:
         yield cell(duration(total), total)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import io
 import math
 import re
@@ -15,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.rcsetup import cycler
 
+from ....specs.escaping import html_text
 from .conclusions import ranked, size_of, title_of
 from .record import Record, decimals_of, primary_table
 from .text import against
@@ -176,5 +176,5 @@ def _svg(figure: Figure, name: str, label: str) -> str:
         unnamed = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(drawn, format="svg", metadata=unnamed)
     text = re.sub(r' id="[\w.]+_\d+"', "", drawn.getvalue().decode())  # a page may have several
-    head = f'<svg class="{name}" role="img" aria-label="{html.escape(label)}" '
+    head = f'<svg class="{name}" role="img" aria-label="{html_text(label)}" '
     return text[text.index("<svg") :].replace("<svg ", head, 1)

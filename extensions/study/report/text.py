@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ....specs.escaping import csv_cell, markdown, markdown_block
 from .commands import commands
 from .conclusions import conclude, conclusion_of, probability, size_of
 from .record import (
@@ -129,32 +129,18 @@ def table_csv(record: Record) -> str:
         for seed, seed_run in row["seeds"].items():
             end = [costs["parameters"], costs["updates"]]
             if seed_run["state"] != "done":
-                write.writerow([row["name"], seed, seed_run["state"], "", "", "", *end])
+                state = [row["name"], seed, seed_run["state"], "", "", ""]
+                write.writerow(map(csv_cell, [*state, *end]))
             for split, result in seed_run.get("splits", {}).items():
                 for metric, value in result["scores"].items():
                     line = [row["name"], seed, "done", split, metric, repr(value)]
-                    write.writerow([*line, *end])
+                    write.writerow(map(csv_cell, [*line, *end]))
     return out.getvalue()
-
-
-_ANYWHERE = re.compile(r"[\\`*]|(?<!\w)_|_(?!\w)|<(?=[\w/!?])|&(?=#?\w+;)|~(?=~)|\](?=\()")
-_AT_START = re.compile(r"^(\d*)([#>+.)-])(?=\s)")
-
-
-def escape_markdown(text: str) -> str:
-    r"""Return text with what Markdown interprets escaped.
-
-    >>> escape_markdown("a*b_c < 1 in <d>")
-    'a\\*b_c < 1 in \\<d>'
-    """
-    text = _ANYWHERE.sub(lambda match: f"\\{match[0]}", " ".join(text.split()))
-    return _AT_START.sub(r"\1\\\2", text)
 
 
 def line(parts: Sequence[object]) -> str:
     """Return a line of a table; its cells are plain text."""
-    escaped = (escape_markdown(str(part)).replace("|", r"\|") for part in parts)
-    return f"| {' | '.join(escaped)} |"
+    return f"| {' | '.join(markdown(str(part)) for part in parts)} |"
 
 
 def rule(columns: int, words: Sequence[int] = (0,)) -> str:
@@ -167,7 +153,7 @@ def rule(columns: int, words: Sequence[int] = (0,)) -> str:
     return f"| {' | '.join('---' if column in words else '---:' for column in range(columns))} |"
 
 
-def markdown(record: Record, picture: str = "") -> str:
+def report_markdown(record: Record, picture: str = "") -> str:
     """Return the report as Markdown.
 
     Args:
@@ -178,18 +164,18 @@ def markdown(record: Record, picture: str = "") -> str:
 
 
 def _markdown(record: Record, picture: str) -> Iterator[str]:
-    yield from (f"# {record['study']}", "")
+    yield from (f"# {markdown(record['study'])}", "")
     if record["doc"]:
-        yield from (escape_markdown(record["doc"]), "")
+        yield from (markdown(record["doc"]), "")
     if picture:
-        title = escape_markdown(f"differences{against(record)}")
+        title = markdown(f"differences{against(record)}")
         yield from (f"![{title}]({picture})", "")
     for title, sentences in zip((CAN, CANNOT), conclude(record), strict=True):
         if sentences:
             yield from (
                 f"## {title}",
                 "",
-                *(f"- {escape_markdown(sentence)}" for sentence in sentences),
+                *(f"- {markdown(sentence)}" for sentence in sentences),
                 "",
             )
     yield from ("## Results", "")
@@ -199,9 +185,9 @@ def _markdown(record: Record, picture: str) -> Iterator[str]:
     yield from map(line, lines)
     yield from ("", method(record), "")
     if failed := failures(record):
-        yield from ("## Failures", "", *(f"- {escape_markdown(failure)}" for failure in failed), "")
+        yield from ("## Failures", "", *(f"- {markdown(failure)}" for failure in failed), "")
     if record["selected"]:
-        name = escape_markdown(record["selected"]["row"])
+        name = markdown(record["selected"]["row"])
         yield f"The validation data selects **{name}** ({selected_of(record)})."
         yield ""
     if record["lengths"]:
@@ -209,9 +195,9 @@ def _markdown(record: Record, picture: str) -> Iterator[str]:
     yield from ("## Rows", "")
     for row in record["rows"]:
         doc = f"{row['doc']} {row['solved']}".strip()
-        yield f"**{escape_markdown(row['name'])}**{': ' + escape_markdown(doc) if doc else ''}"
-        yield from ("", "```text", *(row["changes"] or ["the baseline"]), "```", "")
-    yield from ("## Commands", "", "```sh", *commands(record), "```")
+        yield f"**{markdown(row['name'])}**{': ' + markdown(doc) if doc else ''}"
+        yield from ("", markdown_block(row["changes"] or ["the baseline"], "text"), "")
+    yield from ("## Commands", "", markdown_block(commands(record), "sh"))
 
 
 def _lengths(lengths: Record) -> Iterator[str]:

@@ -14,7 +14,7 @@ from .latex import latex
 from .page import page
 from .plots import effects
 from .record import Record, study_record
-from .text import markdown, table_csv
+from .text import report_markdown, table_csv
 
 FOLDER = "report"
 
@@ -46,7 +46,7 @@ def write_report(
     shown = f"{record['study']}.svg" if picture and "svg" in forms else ""
     makers: Mapping[Form, Callable[[], str]] = {
         "html": lambda: page(record, out, picture),
-        "md": lambda: markdown(record, shown),
+        "md": lambda: report_markdown(record, shown),
         "svg": lambda: picture,
         "tex": lambda: latex(record),
         "csv": lambda: table_csv(record),

@@ -12,11 +12,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
+from ....specs.escaping import printable
 from ....specs.files import FULL, replaceable
 from ....specs.findings import Finding, InputError, SpecError
 from ...metrics.digits import significant
@@ -51,13 +52,64 @@ class _Wishes:
 _WISHES = _Wishes()
 
 
+class Stream:
+    """A stream on which a command prints texts, also those of files of strangers.
+
+    Control characters are escaped: they would command the terminal.  What is data and no text, such
+    as translations, is written to its `buffer` instead.
+    """
+
+    def __init__(self, stream: IO[str], *, escapes: bool = True, fails: bool = True) -> None:
+        """Print on another stream.
+
+        Args:
+            stream: the other stream.
+            escapes: whether control characters are escaped.
+            fails: whether an error of the system, such as that of a full disk, is raised; otherwise
+                nothing is written from then on, so that a training continues without its log.
+        """
+        self.stream: IO[str] = stream.stream if isinstance(stream, Stream) else stream
+        self.escapes, self.fails = escapes, fails
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the other stream."""
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text, and return its length."""
+        self._try(lambda: self.stream.write(printable(text) if self.escapes else text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        self._try(self.stream.flush)
+
+    def _try(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except (OSError, ValueError):  # ValueError: the stream is closed
+            if self.fails:
+                raise
+            discard(self.stream)
+
+
+def standard_output_is_a_log() -> None:
+    """From now on, until the command ends, nothing is lost if it cannot be written to stdout."""
+    if isinstance(sys.stdout, Stream):
+        sys.stdout.fails = False
+
+
 @contextmanager
 def configured(*, quiet: bool, verbose: bool) -> Iterator[None]:
     """Set how much one command prints on stderr."""
     before = _WISHES.quiet, _WISHES.verbose
     _WISHES.quiet, _WISHES.verbose = quiet, verbose
     try:
-        with logged(logging.INFO) if verbose else nullcontext():
+        with (
+            redirect_stdout(cast("TextIO", Stream(sys.stdout))),
+            redirect_stderr(cast("TextIO", Stream(sys.stderr, fails=False))),
+            logged(logging.INFO) if verbose else nullcontext(),
+        ):
             yield
     finally:
         _WISHES.quiet, _WISHES.verbose = before
@@ -82,15 +134,8 @@ def console(stream: TextIO | None = None) -> Console:
     """Return a console on stderr, or on another stream; colors only on a terminal."""
     from rich.console import Console
 
-    class Unbroken(Console):
-        """A console that becomes quiet if the reader of its stream has gone."""
-
-        def on_broken_pipe(self) -> None:
-            """Do not end the program: a training continues without its log."""
-            self.quiet = True
-            discard(self.file)
-
-    return Unbroken(file=stream or sys.stderr, highlight=False, soft_wrap=True)
+    file = Stream(stream or sys.stderr, escapes=False, fails=False)
+    return Console(file=cast("IO[str]", file), highlight=False, soft_wrap=True)
 
 
 def discard(stream: IO[str]) -> None:
@@ -125,10 +170,7 @@ def report_full_disk_once() -> None:
 
 def _say(text: str) -> None:
     """Write to stderr; if its reader has gone, as in `2>&1 | head`, write nothing."""
-    try:
-        print(text, file=sys.stderr, flush=True)
-    except BrokenPipeError:
-        discard(sys.stderr)
+    print(text, file=Stream(sys.stderr, fails=False), flush=True)
 
 
 def notice(text: str) -> None:
@@ -176,7 +218,7 @@ def _print_styled(text: str) -> None:
     from rich.text import Text
 
     out = console()
-    for line in text.splitlines():
+    for line in printable(text).split("\n"):
         style = next((style for start, style in _STYLES if line.startswith(start)), "")
         out.print(Text(line, style=style))
 
@@ -288,7 +330,7 @@ class Reporter:
 
     def log(self, text: str) -> None:
         """Print one line."""
-        self.console.print(text, markup=False)
+        self.console.print(printable(text), markup=False)
 
     def prepared(self, stage: str, done: int, total: int | None) -> None:
         """Report how many pairs of a preparation stage are done, and the speed."""
@@ -370,7 +412,8 @@ class Counter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start the clock; report to `stream`, by default stderr."""
-        self._what, self._stream, self._clock = what, stream or sys.stderr, clock
+        self._stream = Stream(stream or sys.stderr, escapes=False, fails=False)
+        self._what, self._clock = what, clock
         self._over = self._stream.isatty()
         self._every = 0.2 if self._over else 10.0
         self._began = self._shown = clock()
@@ -394,8 +437,5 @@ class Counter:
         self._shown = self._clock()
         seconds = max(self._shown - self._began, 1e-9)
         text = f"{self._done:,} {self._what}, {self._done / seconds:,.1f} per second"
-        try:
-            self._stream.write(f"\r{text}\x1b[K" if self._over else f"{text}\n")
-            self._stream.flush()
-        except BrokenPipeError:
-            discard(self._stream)
+        self._stream.write(f"\r{text}\x1b[K" if self._over else f"{text}\n")
+        self._stream.flush()

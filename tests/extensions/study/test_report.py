@@ -21,10 +21,11 @@ from weft.extensions.study.report import page as page_module
 from weft.extensions.study.report.conclusions import conclude
 from weft.extensions.study.report.page import page, picture_of, write_pictures
 from weft.extensions.study.report.record import study_record
-from weft.extensions.study.report.text import cells, escape_markdown, failures, markdown
+from weft.extensions.study.report.text import cells, failures, report_markdown
 from weft.extensions.study.report.write import write_report
 from weft.extensions.study.worker import run_job
 from weft.runtime.cli.main import main
+from weft.specs.escaping import markdown
 from weft.specs.findings import InputError
 
 from .conftest import ONE_ROW, ROWS, SMALL, SWIGLU, Writer, write_study
@@ -250,7 +251,7 @@ def test_failed_trainings_are_named_with_their_job_and_the_reason(copy: Path) ->
     expected = "baseline, seed 1, jobs/0123456789abcdef: a_b <c> at 7"
 
     assert failures(record) == [expected]
-    assert f"## Failures\n\n- {escape_markdown(expected)}\n" in markdown(record)
+    assert f"## Failures\n\n- {markdown(expected)}\n" in report_markdown(record)
     assert f"<ul class='failed'>\n<li>{html.escape(expected)}</li>" in page(record, copy, "")
 
 

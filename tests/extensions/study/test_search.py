@@ -14,7 +14,7 @@ from weft.extensions.study.planning.plan import plan_study
 from weft.extensions.study.planning.space import Axis, axes_of, row_at
 from weft.extensions.study.sampling import importances, is_worse, next_point
 from weft.extensions.study.search import Searching
-from weft.extensions.study.search_report import markdown, search_record
+from weft.extensions.study.search_report import _report, search_record
 from weft.extensions.study.trials import StudyTrial, read_trials, write_trials
 from weft.runtime.cli.main import main
 from weft.specs.findings import SpecError
@@ -199,7 +199,7 @@ def test_a_report_offers_no_row_that_changes_nothing(toy_study: Writer, tmp_path
         for number, name in enumerate(("plain", "swiglu"))
     ]
 
-    text = "\n".join(markdown(search_record(done, "toy", "weft study search toy")))
+    text = "\n".join(_report(search_record(done, "toy", "weft study search toy")))
 
     rows = json.loads(text.partition("```json")[2].partition("```")[0])["rows"]
     assert rows == {"trial-1": SWIGLU}

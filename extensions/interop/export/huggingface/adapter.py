@@ -30,6 +30,7 @@ from .....plugin import (
 from .....runtime.checkpoint.mapping.line import Line
 from .....runtime.checkpoint.mapping.origin import assigned
 from .....runtime.checkpoint.merge import merged
+from .....specs.escaping import markdown
 from .....specs.expressions import ExpressionError
 from ...importing.adapter import CONFIG, FILE, PREFIX, LoraAdapter
 from ...importing.hf import import_hf
@@ -156,8 +157,8 @@ def export_peft(
         write_tensors(matrices, folder / FILE, metadata={"format": "pt"})
         difference = _difference(LoraAdapter(folder), tensors, after)
         readme = _README.format(
-            name=graph.name,
-            doc=graph.doc,
+            name=markdown(graph.name),
+            doc=markdown(graph.doc),
             architecture=architecture,
             base=json.dumps(base or "BASE"),
             count=count,

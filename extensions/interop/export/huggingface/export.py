@@ -27,6 +27,7 @@ from .....plugin import (
     write_marker,
     write_tensors,
 )
+from .....specs.escaping import markdown, markdown_code
 from ...importing.generation import written_generation
 from ...importing.hf import Imported, import_hf, spec_of
 from ...importing.tensors import WEIGHTS
@@ -80,11 +81,11 @@ def _model_card(
     """
     graph = checkpoint.graph
     cls = fit.table.architectures[0] if fit.table.architectures else "AutoModel"
-    shown = f"![{graph.name}]({picture})\n\n" if picture else ""
+    shown = f"![{markdown(graph.name)}]({picture})\n\n" if picture else ""
     return _TEXT.format(
-        kind=fit.table.model_type[0],
-        name=graph.name,
-        doc=graph.doc,
+        kind=json.dumps(fit.table.model_type[0]),
+        name=markdown(graph.name),
+        doc=markdown(graph.doc),
         picture=shown,
         cls=cls,
         notes="\n".join(f"- {note}" for note in notes),
@@ -108,7 +109,7 @@ def _origin(checkpoint: Checkpoint, graph: Graph) -> str:
         rows["SHA-256 of the prepared training data"] = str(digest)
     if imported := state.get("imported"):
         rows["imported by the table"] = str(imported.get("table"))
-    lines = [f"| {key} | `{value}` |" for key, value in rows.items() if value]
+    lines = [f"| {key} | {markdown_code(value)} |" for key, value in rows.items() if value]
     return "\n".join(["| | |", "|---|---|", *lines])
 
 
@@ -121,7 +122,7 @@ def _scores(checkpoint: Checkpoint, scores: Mapping[str, Any]) -> str:
         title += "Of the last validation of the run:\n\n"
     if not rows:
         return ""
-    lines = [f"| {name} | {value} | {sign} |" for name, (value, sign) in rows.items()]
+    lines = [f"| {markdown(name)} | {value} | {sign} |" for name, (value, sign) in rows.items()]
     return title + "\n".join(["| metric | score | signature |", "|---|---|---|", *lines]) + "\n"
 
 
@@ -136,7 +137,7 @@ def _rows(report: Any, before: str = "") -> Any:
             if isinstance(value, int | float):
                 yield (
                     f"{before}{name}",
-                    (f"{value:.4g}", f"`{signs[name]}`" if name in signs else ""),
+                    (f"{value:.4g}", markdown_code(str(signs[name])) if name in signs else ""),
                 )
         return
     for name, inner in report.items():

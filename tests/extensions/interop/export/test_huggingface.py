@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import weft
+from markdown_it import MarkdownIt
 from safetensors.torch import load_file, save_file
 from weft.extensions.interop.export.huggingface.export import export_huggingface
 from weft.extensions.interop.export.huggingface.fit import chosen, fit, fits
@@ -91,6 +92,28 @@ def test_a_transformer_with_other_names_is_a_marian(tmp_path: Path) -> None:
     assert "features are reordered" in card
 
 
+def test_a_card_shows_the_description_of_a_spec_as_text(tmp_path: Path) -> None:
+    """A stranger's spec could say how to run code, or hold a picture that tells who reads it."""
+    hostile = (
+        "## Use\n\n```python\nload(trust_remote_code=True)\n```\n<script>f()</script>"
+        " ![tracker](https://example.org/t.png)"
+    )
+    graph = small("gpt2")
+    headings = []
+    for doc in ("a model", hostile):
+        described = graph_of(loaded({**canonical(graph), "doc": doc}))
+        out = tmp_path / str(len(headings))
+        export_huggingface(checkpoint(described), out)
+        card = (out / "README.md").read_text().split("---", 2)[2]
+        parsed = MarkdownIt("commonmark", {"html": True}).enable("table").parse(card)
+        parts = [(part.type, part.tag) for part in parsed]
+        inline = [inner.type for part in parsed for inner in part.children or ()]
+        headings.append((parts, inline.count("image"), inline.count("html_inline")))
+
+    assert headings[0] == headings[1]
+    assert "trust\\_remote" in card or "trust_remote_code=True" in card
+
+
 @pytest.mark.parametrize(
     ("spec", "more", "table", "problem"),
     [
@@ -142,7 +165,7 @@ def test_the_command_exports_and_lists(tmp_path: Path, capsys: pytest.CaptureFix
 
     assert main([*words, "--scores", str(tmp_path / "scores.json")]) == 0
     assert "GPT2LMHeadModel" in capsys.readouterr().out
-    assert "| bleu | 31.25 | `nrefs:1|tok:13a` |" in (out / "README.md").read_text()
+    assert "| bleu | 31.25 | `nrefs:1\\|tok:13a` |" in (out / "README.md").read_text()
     assert json.loads((out / "config.json").read_text())["n_head"] == 4
 
     assert main(["fits", str(tmp_path / "ours"), "--most", "1"]) == 0
