@@ -1,0 +1,158 @@
+"""Layers that are written out under torch.compile: as many graphs as expected, whatever the sizes.
+
+The traced graphs run without code generation, since only their number and their values matter.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.passes.merge import merged_nodes
+from weft.runtime.codegen.build import build
+from weft.runtime.compile.torch_compile import compile_model
+from weft.specs.load import loaded
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("own_compiler"),
+    pytest.mark.filterwarnings("ignore"),  # of Dynamo, about itself
+]
+Nodes = dict[str, Any]
+
+
+def node(use: str, params: dict[str, Any], **wires: str) -> dict[str, Any]:
+    """Return a node."""
+    return {"use": use, "in": wires, "params": params}
+
+
+def map_of(width: int, value: str) -> dict[str, Any]:
+    """Return a linear map."""
+    return node("linear@1", {"d_out": width}, x=value)
+
+
+FORMULAS: Nodes = {
+    "gate": map_of(8, "x"),
+    "value": map_of(8, "x"),
+    "mixed": node(
+        "elementwise@1",
+        {"y": "where(m, sigmoid(g) * z + x, x)"},
+        g="gate.y",
+        z="value.y",
+        x="x",
+        m="mask",
+    ),
+}
+SPLIT = {"heads": 2, "d_head": 4}
+ATTENTION: Nodes = {
+    "maps": map_of(8, "x"),
+    "heads": node("split_heads@1", SPLIT, x="maps.y"),
+    "keys": node("split_heads@1", SPLIT, x="x"),
+    "product": node("einsum@1", {"y": "b h t k, b h s k -> b h t s"}, x="heads.y", z="keys.y"),
+    "size": node("reduce@1", {"y": "b t d -> b t", "by": "max"}, x="x"),
+    "scores": node(
+        "elementwise@1",
+        {"y": "x / 2 - z", "axes": {"x": "b h t s", "z": "b s"}},
+        x="product.y",
+        z="size.y",
+    ),
+    "weights": node(
+        "softmax@1",
+        {"y": "b h t s", "causal": "t", "mask": "b s"},
+        x="scores.y",
+        mask="mask",
+    ),
+    "sum": node("einsum@1", {"y": "b h t s, b h s k -> b h t k"}, x="weights.y", z="heads.y"),
+    "mixed": node("merge_heads@1", {"d_out": 8}, x="sum.y"),
+}
+BENT: Nodes = ATTENTION | {
+    "scores": node(
+        "elementwise@1",
+        {"y": "tanh(x) - z", "axes": {"x": "b h t s", "z": "b s"}},
+        x="product.y",
+        z="size.y",
+    ),
+}
+"""Attention that is not in its standard form, and is computed node by node."""
+SCAN: Nodes = {
+    "narrow": map_of(8, "x"),
+    "mixed": {
+        "use": "scan@1",
+        "in": {"x": "narrow.y", "mask": "mask"},
+        "params": {"carry": {"h": 8}},
+        "fill": {"cell": {"use": "cell"}},
+    },
+}
+CELL: Nodes = {
+    "inputs": {"x": "f[B 1 8]", "h": "f[B 1 8]"},
+    "outputs": {"h": "next.y"},
+    "nodes": {
+        "old": map_of(8, "h"),
+        "next": node("elementwise@1", {"y": "tanh(x + z)"}, x="x", z="old.y"),
+    },
+}
+LAYERS: dict[str, tuple[Nodes, str, str]] = {
+    "formulas": (FORMULAS, "mixed.y", "Layer"),
+    "attention": (ATTENTION, "mixed.y", "Layer"),
+    "bent attention": (BENT, "mixed.y", "Layer"),
+    "scan": (SCAN, "mixed.h", "Cell"),
+}
+"""Nodes of a layer, what it returns, and the class that is compiled."""
+
+
+def spec_of(nodes: Nodes, output: str) -> dict[str, Any]:
+    """Return a spec of two layers."""
+    layer = {
+        "inputs": {"x": "f[B T 8]", "mask": "mask[B T]"},
+        "outputs": {"x": output},
+        "nodes": nodes,
+    }
+    cell = {"cell": CELL} if nodes is SCAN else {}
+    wires = {"x": "x", "mask": "mask"}
+    return {
+        "format": 1,
+        "name": "layers",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 8]", "mask": "mask[B T]"},
+        "outputs": {"y": "stack.x"},
+        "blocks": {"layer": layer, **cell},
+        "nodes": {"stack": {"repeat": 2, "block": "layer", "carry": ["x"], "in": wires}},
+    }
+
+
+def drawn(rows: int, length: int) -> dict[str, Tensor]:
+    """Return random inputs, of which the last position of some rows is padding."""
+    mask = torch.ones(rows, length, dtype=torch.bool)
+    mask[::2, -1] = False
+    return {"x": torch.randn(rows, length, 8).requires_grad_(), "mask": mask}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_written_layers_need_the_expected_graphs(
+    layer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In training, for batches of other sizes too, with the outputs and gradients of the layer."""
+    nodes, output, template = LAYERS[layer]
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    graph = check(loaded(spec_of(nodes, output)).form, registry())
+    assert bool(merged_nodes(graph)) is (layer == "attention")
+    eager = build(graph)
+    compiled = copy.deepcopy(eager)
+    report = compile_model(compiled, "layers")
+
+    for shape in ((3, 6), (2, 9), (5, 4), (4, 4)):
+        batch = drawn(*shape)
+        first, second = eager(**batch)["y"], compiled(**batch)["y"]
+        torch.testing.assert_close(second, first)
+        first.sum().backward()
+        second.sum().backward()
+
+    assert (report.templates, report.expected, report.found) == ((template,), 1, 1)
+    for one, two in zip(eager.parameters(), compiled.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, two.grad)
