@@ -18,7 +18,7 @@ from weft.runtime.codegen.build import build
 from weft.runtime.codegen.module import lower
 from weft.runtime.decode.stepper import reorder
 
-from .single_node import graph_of
+from ..single_node import graph_of
 
 PRODUCT = "b h t k, b h s k -> b h t s"
 SUM = "b h t s, b h s k -> b h t k"
