@@ -9,8 +9,6 @@ PYTEST_ARGS ?=
 DIST_ARGS ?=
 MEASURE_ARGS ?=
 FUZZ_SECONDS ?= 60
-# Without most of its dependencies, which the measurements do not use.
-EOLE := eole==0.6.4 torch-optimi pyonmttok
 FUZZ_FILES ?= 20000
 TESTS := not slow and not gpu and not rehearsal and not studio
 FAST := $(TESTS) and not integration and not parity
@@ -83,8 +81,6 @@ test-gpu: $(READY) ## run the tests that need a GPU; they are skipped without on
 	@$(BIN)/pytest -m gpu $(PYTEST_ARGS)
 
 measure-gpu: $(READY) ## run the GPU tests, measure against peers, and write outputs/gpu/README.md: half an hour; installs the extra 'benchmarks' and Eole
-	@$(BIN)/python -c 'import ctranslate2, transformers, yaml' 2>/dev/null || $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[benchmarks]' || true
-	@$(BIN)/python -c 'import eole, optimi, pyonmttok' 2>/dev/null || $(BIN)/pip install --quiet $(PIP_ARGS) --no-deps $(EOLE) || true
 	@$(BIN)/python benchmarks/measure_gpu.py $(MEASURE_ARGS)
 
 test-parity: $(READY) ## compare imported models with Hugging Face's; installs the extra 'parity'

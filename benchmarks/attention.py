@@ -16,15 +16,16 @@ do not support a case, with the reason.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
+from results import write_row
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -161,7 +162,7 @@ def found_by(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure all kernels, and print one JSON object."""
+    """Measure all kernels, and print the medians."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -174,6 +175,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of the CPU (default: 1)")
     parser.add_argument("--only", nargs="*", choices=KERNELS, help="kernels to measure")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to try this program")
+    parser.add_argument("--rows", type=Path, help="file to which each row is appended as JSON")
     options = parser.parse_args()
     if options.quick:
         options.tokens, options.heads, options.shapes, options.rounds = 256, 2, 3, 1
@@ -181,15 +183,13 @@ def main() -> None:
     if on_gpu and not torch.cuda.is_available():
         print("no CUDA device: nothing was measured")
         return
-    rows = list(found_by(options))
-    found = {
-        "device": torch.cuda.get_device_name() if on_gpu else processor_name(),
-        "torch": torch.__version__,
-        "precision": options.precision,
-        "tokens": options.tokens,
-        "rows": rows,
-    }
-    print(json.dumps(found))
+    device = torch.cuda.get_device_name() if on_gpu else processor_name()
+    print(f"{device}, torch {torch.__version__}, {options.tokens} positions in {options.precision}")
+    for row in found_by(options):
+        write_row(options.rows, row)
+        times = {name: 1000 * statistics.median(row[name]) for name in ("first", "later", "fixed")}
+        ms = ", ".join(f"{name} {time:.2f} ms" for name, time in times.items())
+        print(f"{row['kernel']}, {row['case']}: {ms}", flush=True)
 
 
 if __name__ == "__main__":

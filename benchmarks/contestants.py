@@ -8,7 +8,7 @@ target)`.  The default sizes are those of the paper's base model: 6 + 6 layers, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -46,7 +46,7 @@ def build_weft(size: Size = BASE) -> nn.Module:
     """Build the shipped spec `transformer-base`."""
     import weft
 
-    return weft.build(weft.load("transformer-base", **asdict(size)))
+    return weft.build(weft.load(size.spec, **size.params()))
 
 
 class TorchTransformer(nn.Module):
@@ -115,6 +115,26 @@ def build_marian(size: Size = BASE) -> nn.Module:
     )
 
 
+def build_gpt2(size: Size) -> nn.Module:
+    """Build Hugging Face GPT-2 with random weights."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    return GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=size.vocab,
+            n_embd=size.d_model,
+            n_layer=size.layers,
+            n_head=size.heads,
+            n_inner=size.d_ff,
+            resid_pdrop=size.dropout,
+            embd_pdrop=size.dropout,
+            attn_pdrop=size.dropout,
+            bos_token_id=None,
+            eos_token_id=None,
+        )
+    )
+
+
 def _called(model: Any, source: Tensor, mask: Tensor, target: Tensor) -> Tensor:
     logits: Tensor = model(source, mask, target)
     return logits
@@ -147,6 +167,12 @@ CONTESTANTS = {
                 use_cache=False,
             ).logits
         ),
+        torch_loss,
+        fused=True,
+    ),
+    "Hugging Face GPT-2": Contestant(
+        build_gpt2,
+        lambda model, _source, _mask, target: model(target, use_cache=False).logits,
         torch_loss,
         fused=True,
     ),

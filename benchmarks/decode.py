@@ -20,7 +20,6 @@ values.  Contestants in int8 and those with a shortlist have none: their product
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import resource
 import statistics
@@ -34,6 +33,7 @@ from typing import Any
 import torch
 from decoders import DECODERS, Decode, Work
 from generators import GENERATORS
+from results import write_row
 from train import How, peak_flops
 
 VOCAB = 37_000
@@ -93,16 +93,21 @@ def serve(pipe: Connection, name: str, options: argparse.Namespace) -> None:
 
 
 def started(options: argparse.Namespace) -> Iterator[tuple[str, Connection]]:
-    """Start a process for each contestant that can take part."""
+    """Start a process for each contestant that can take part; on a GPU all at the same time."""
     context = multiprocessing.get_context("spawn")
-    for name in options.only or contestants(options):
+
+    def start(name: str) -> tuple[str, Connection]:
         here, there = context.Pipe()
         context.Process(target=serve, args=(there, name, options), daemon=True).start()
+        return name, here
+
+    starting = map(start, options.only or contestants(options))
+    for name, here in starting if options.device == "cpu" else list(starting):
         reason = here.recv()
         if reason is None:
             yield name, here
         else:
-            print(f"left out: {name}: {reason}")
+            print(f"left out: {name}: {reason}", flush=True)
 
 
 def precision_of(name: str) -> str | None:
@@ -161,8 +166,8 @@ def race(options: argparse.Namespace) -> list[dict[str, Any]]:
                 if turn:  # the first turn is a warm-up
                     times[name].append(seconds)
                     cpu[name].append(worked)
-        rows += [
-            {
+        for name in pipes:
+            row = {
                 "name": name,
                 "beam": beam,
                 "seconds": times[name],
@@ -170,8 +175,8 @@ def race(options: argparse.Namespace) -> list[dict[str, Any]]:
                 "peak": peak[name],
                 "share": share(work, times[name], peaks.get(precision_of(name) or "")),
             }
-            for name in pipes
-        ]
+            write_row(options.rows, row)
+            rows.append(row)
     for pipe in pipes.values():
         pipe.send(None)
     return rows
@@ -267,6 +272,7 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="*", metavar="NAME", help="contestants, such as 'weft bfloat16'"
     )
+    parser.add_argument("--rows", type=Path, help="file to which each row is appended as JSON")
     options = parser.parse_args()
     if options.generate and options.beams:
         parser.error("--beams: --generate decodes greedily; leave it out")
@@ -281,11 +287,9 @@ def main() -> None:
         f"{options.threads} threads; {options.sentences} sources of {lengths} tokens, outputs of "
         f"{options.length}, vocabulary {VOCAB:,}, {options.rounds} rounds"
     )
-    rows = race(options)
-    report(rows, options.sentences)
-    if not options.generate:
+    report(race(options), options.sentences)
+    if not options.generate and options.device == "cpu":
         remembered(options)
-    print(json.dumps(rows))
 
 
 if __name__ == "__main__":

@@ -9,13 +9,14 @@ see `train.py --device cuda`.
 from __future__ import annotations
 
 import argparse
-import json
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
 import weft
 from contestants import VOCAB
+from results import write_row
 from train import finished, make_batches, shifted
 from weft.blocks.kernels.losses.cross_entropy import smoothed_cross_entropy
 from weft.blocks.kernels.processor import processor_name
@@ -61,27 +62,25 @@ def first_step(layers: int, mode: str, tokens: int, device: str) -> dict[str, An
 
 
 def main() -> None:
-    """Measure and print one JSON object."""
+    """Measure each depth and print it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--layers", nargs="*", type=int, default=DEPTHS, help="depths to measure")
     parser.add_argument("--mode", choices=("layers", "eager"), default="layers")
     parser.add_argument("--tokens", type=int, default=2048, help="target tokens of the update")
+    parser.add_argument("--rows", type=Path, help="file to which each row is appended as JSON")
     options = parser.parse_args()
     on_gpu = options.device == "cuda"
     if on_gpu and not torch.cuda.is_available():
         print("no CUDA device: nothing was measured")
         return
-    steps = [
-        first_step(layers, options.mode, options.tokens, options.device)
-        for layers in options.layers
-    ]
-    found = {
-        "device": torch.cuda.get_device_name() if on_gpu else processor_name(),
-        "torch": torch.__version__,
-        "first_step": steps,
-    }
-    print(json.dumps(found))
+    print(
+        torch.cuda.get_device_name() if on_gpu else processor_name(), f"torch {torch.__version__}"
+    )
+    for layers in options.layers:
+        row = first_step(layers, options.mode, options.tokens, options.device)
+        write_row(options.rows, row)
+        print("{layers} layers, {mode}: {seconds:.1f} s, {graphs} graphs".format(**row), flush=True)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,12 @@ class Size:
     layers: int = 6
     """On each side."""
     vocab: int = 37_000
+    spec: str = "transformer-base"
+    """Weft's spec of the model."""
+
+    def params(self) -> dict[str, float]:
+        """Return the params of the spec."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "spec"}
 
 
 BASE = Size(512, 8, 2048, 0.1)

@@ -24,20 +24,21 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 import multiprocessing
 import resource
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import torch
-from contestants import CONTESTANTS, VOCAB
+from contestants import CONTESTANTS
 from peers import BASE, BIG, Size
+from results import write_row
 from torch import Tensor, nn
 
 BATCHES = 4
@@ -47,14 +48,20 @@ SIZES = {
     "big": BIG,
     "small": Size(256, 4, 1024, 0.1, vocab=10_000),
     "tiny": Size(128, 4, 256, 0.3, layers=4, vocab=10_000),
+    "gpt2": Size(768, 12, 3072, 0.1, layers=12, vocab=50_257, spec="gpt2"),
     "trial": Size(64, 4, 128, 0.1),
+    "trial-gpt2": Size(64, 4, 256, 0.1, layers=2, vocab=1000, spec="gpt2"),
 }
-"""Sizes of the paper and of small corpora (`tiny` is `transformer-tiny`); `trial` is for trying out
-the benchmark."""
+"""Sizes of the paper, of small corpora (`tiny` is `transformer-tiny`) and of GPT-2 small; those of
+trials are for trying out the benchmark."""
 ON_GPU = ("torch.nn.Transformer", "Hugging Face Marian", "Eole")
 """Peers that this benchmark can run on a GPU."""
 SIZED = (*ON_GPU, "x-transformers")
 """Peers that this benchmark builds in other sizes than base."""
+LANGUAGE_MODELS = ("Hugging Face GPT-2",)
+"""Peers of GPT-2, on any device."""
+ROW = 1024
+"""Tokens of a row of a language model."""
 TOGETHER = 2
 """Peers that run at the same time, in addition to Weft; limited by memory."""
 COMPILED = ("Hugging Face Marian", "x-transformers")
@@ -72,13 +79,17 @@ class How:
     size: Size = BASE
 
 
-def make_batches(tokens: int, vocab: int = VOCAB, seed: int = 1) -> list[tuple[Tensor, Tensor]]:
+def make_batches(tokens: int, size: Size = BASE, seed: int = 1) -> list[tuple[Tensor, Tensor]]:
     """Return batches of about `tokens` target tokens each, padding 0.
 
     Lengths are lognormal with a mean of about 30, as in sentences; each batch has sentences of
-    similar length.
+    similar length.  A language model gets full rows, and sources that it does not read.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator, vocab = torch.Generator().manual_seed(seed), size.vocab
+    if size.spec == "gpt2":
+        row = min(tokens, ROW)
+        shape = (BATCHES, tokens // row, row)
+        return [(ids, ids) for ids in torch.randint(4, vocab, shape, generator=generator)]
     times = max(1, tokens // 4096)  # larger batches need more sentences to choose from
     lengths = torch.empty(4000 * times).log_normal_(3.25, 0.55, generator=generator)
     ordered = lengths.long().clamp(4, 100).sort().values
@@ -95,6 +106,13 @@ def make_batches(tokens: int, vocab: int = VOCAB, seed: int = 1) -> list[tuple[T
             made.append(ids.masked_fill(past, 0))
         batches.append((made[0], made[1]))
     return batches
+
+
+def inputs_of(size: Size, source: Tensor, target: Tensor) -> dict[str, Tensor]:
+    """Return the inputs of Weft's model."""
+    if size.spec == "gpt2":
+        return {"tokens": shifted(target)}
+    return {"source": source, "source_mask": source != 0, "target": shifted(target)}
 
 
 def shifted(target: Tensor) -> Tensor:
@@ -116,7 +134,7 @@ def weft_step(
     from weft.runtime.system.memory import keep_freed_memory
 
     keep_freed_memory()
-    spec = weft.load("transformer-base", **asdict(how.size))
+    spec = weft.load(how.size.spec, **how.size.params())
     on_gpu = how.device != "cpu"
     kernels = choose_kernels(
         torch.device(how.device),
@@ -137,10 +155,12 @@ def weft_step(
     known: dict[int, dict[str, int]] = {}
 
     def loss(source: Tensor, target: Tensor) -> Tensor:
-        inputs = {"source": source, "source_mask": source != 0, "target": shifted(target)}
+        inputs = inputs_of(how.size, source, target)
         if id(target) not in known:  # there are few batches, and they are kept, so ids are stable
             known[id(target)] = {
-                n: int(non_padding(inputs[n], 0).sum()) for n in ("source", "target")
+                name: int(non_padding(ids, 0).sum())
+                for name, ids in inputs.items()
+                if name != "source_mask"
             }
         with torch.autocast(how.device, torch.bfloat16, enabled=how.half):
             return fused_loss(model, head, inputs, target, known[id(target)])
@@ -163,9 +183,10 @@ def peer_step(name: str, how: How) -> tuple[nn.Module, Callable[[Tensor, Tensor]
 
 
 def work(pipe: Connection, name: str, how: How) -> None:
-    """Build one contestant, and make a step on each request from the pipe."""
+    """Build a contestant on the first request from the pipe, and make a step on each later one."""
     if how.threads:
         torch.set_num_threads(how.threads)
+    pipe.recv()
     try:
         if name.startswith("weft"):
             model, loss, note = weft_step(how, unpadded=name == UNPADDED)
@@ -186,7 +207,7 @@ def work(pipe: Connection, name: str, how: How) -> None:
         if tokens not in made:
             made[tokens] = [
                 (source.to(how.device), target.to(how.device), int((target != 0).sum()))
-                for source, target in make_batches(tokens, how.size.vocab)
+                for source, target in make_batches(tokens, how.size)
             ]
         source, target, count = made[tokens][turn % BATCHES]
         torch.manual_seed(turn)
@@ -242,16 +263,12 @@ def flops(batches: Sequence[tuple[Tensor, Tensor]], size: Size = BASE) -> list[t
     from weft.runtime.codegen.build import build_empty
     from weft.runtime.spec.check import graph_of
 
-    spec = weft.load("transformer-base", **asdict(size))
+    spec = weft.load(size.spec, **size.params())
     model = build_empty(graph_of(spec), device="meta")
     found = []
     for source, target in batches:
         with FlopCounterMode(display=False) as counter:
-            model(
-                source=source.to("meta"),
-                source_mask=(source != 0).to("meta"),
-                target=target.to("meta"),
-            )
+            model(**inputs_of(size, source.to("meta"), target.to("meta")))
         found.append((3.0 * counter.get_total_flops(), int((target != 0).sum())))
     return found
 
@@ -260,7 +277,11 @@ class Contest:
     """Several contestants that take turns."""
 
     def __init__(self, names: list[str], how: How) -> None:
-        """Start each contestant in its own process, one after the other, up to its first step."""
+        """Start each contestant in its own process, up to its first step.
+
+        On a GPU all compile at the same time, which takes most of it; they are built one after the
+        other, since Weft then measures kernels.
+        """
         self.how = how
         context = multiprocessing.get_context("spawn")
         self.pipes: dict[str, Connection] = {}
@@ -271,28 +292,46 @@ class Contest:
         """Peak FLOP/s, measured in each turn of the last call of `turns`."""
         self.worked: dict[str, list[float]] = {}
         """CPU seconds of each update of the last call of `turns`, of all threads."""
+        entering: dict[str, Connection] = {}
         for name in names:
             here, there = context.Pipe()
-            start = time.perf_counter()
             own = replace(how, best=how.best and not name.startswith("weft"))
             process = context.Process(target=work, args=(there, name, own), daemon=True)
+            self.cold[name] = -time.perf_counter()
             process.start()
             there.close()  # so that the pipe closes when the process ends
             self.processes.append(process)
-            word, note = here.recv()
-            if word == "missing":
-                print(f"left out: {name}: {note}", flush=True)
+            entering[name] = here
+            if how.device == "cpu" or name == names[-1]:
+                self._enter(entering)
+                entering = {}
+
+    def _enter(self, entering: dict[str, Connection]) -> None:
+        """Let contestants build their models and make a step; leave out those that cannot."""
+        built = []
+        for name, pipe in entering.items():
+            try:
+                pipe.send("build")
+                word, note = pipe.recv()
+                if word == "missing":
+                    print(f"left out: {name}: {note}", flush=True)
+                    continue
+            except (EOFError, OSError):
+                print(f"left out: {name}: its process ended", flush=True)
                 continue
             if note:
                 print(f"{name}: {note}", flush=True)
+            built.append(name)
+        for name in built:
+            entering[name].send((2048, 0))
+        for name in built:
             try:
-                here.send((2048, 0))
-                here.recv()
+                entering[name].recv()
             except (EOFError, OSError):
                 print(f"left out: {name}: its first step failed", flush=True)
                 continue
-            self.cold[name] = time.perf_counter() - start
-            self.pipes[name] = here
+            self.cold[name] += time.perf_counter()
+            self.pipes[name] = entering[name]
 
     def turns(self, tokens: int, rounds: int) -> dict[str, list[float]]:
         """Return target tokens per second of each contestant, turn by turn."""
@@ -325,7 +364,7 @@ class Contest:
             process.join()
 
 
-def groups(names: list[str], ours: list[str]) -> Iterator[list[str]]:
+def groups(names: Sequence[str], ours: list[str]) -> Iterator[list[str]]:
     """Yield groups of Weft and a few peers."""
     for start in range(0, max(1, len(names)), TOGETHER):
         yield [*ours, *names[start : start + TOGETHER]]
@@ -353,6 +392,7 @@ def main() -> None:
     parser.add_argument(
         "--forms", nargs="*", help="shipped, best (default: both; on CUDA only best)"
     )
+    parser.add_argument("--rows", type=Path, help="file to which each row is appended as JSON")
     parser.add_argument("--unpadded", action="store_true", help="also train Weft on unpadded rows")
     parser.add_argument("--quick", action="store_true", help="bfloat16, 2048 tokens, only Marian")
     options = parser.parse_args()
@@ -379,9 +419,12 @@ def main() -> None:
         best, half = form == "best", precision == "bfloat16"
         how = How(half, best, options.threads, options.device, SIZES[size])
         entering = [n for n in peers if not best or n in COMPILED or on_gpu]
-        for names in groups(entering, ours):
-            rows += meet(names, how, options.tokens, options.rounds, (size, precision, form))
-    print(f"\n{table(rows)}\n\n{json.dumps(rows)}")
+        entering = [*LANGUAGE_MODELS] if how.size.spec == "gpt2" else entering
+        for names in groups(entering, ours if how.size.spec != "gpt2" else ours[:1]):
+            for row in meet(names, how, options.tokens, options.rounds, (size, precision, form)):
+                write_row(options.rows, row)
+                rows.append(row)
+    print(f"\n{table(rows)}")
 
 
 def meet(
@@ -391,7 +434,7 @@ def meet(
     contest, rows = Contest(names, how), []
     size, precision, form = note
     for tokens in sizes[:1] if how.best else sizes:
-        batches = make_batches(tokens, how.size.vocab)
+        batches = make_batches(tokens, how.size)
         mean = statistics.mean(f / t for f, t in flops(batches, how.size))
         speeds = contest.turns(tokens, rounds)
         top = statistics.median(contest.peaks)

@@ -1,52 +1,119 @@
-"""`make measure-gpu`: a failed part does not hide the others, and ratios are those of the rows."""
+"""`make measure-gpu`: it ends in time, a failed part does not hide others, ratios are the rows'."""
 
 from __future__ import annotations
 
+import importlib
 import json
-import runpy
 import subprocess
 import sys
+import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "measure_gpu.py"
-GPU: dict[str, Any] = runpy.run_path(str(FILE))
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+FILE = FOLDER / "measure_gpu.py"
+ROW = "open(sys.argv[2], 'a').write('{\"name\": 1}\\n')"
 
 
-def ran(code: str, folder: Path, *, name: str = "training", seconds: float = 60) -> Any:
-    """Return the outcome of a part that runs a line of Python."""
-    return GPU["run"](GPU["Part"](name, [sys.executable, "-c", code], seconds), folder)
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that imports a benchmark."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module
+
+
+@pytest.fixture
+def gpu(module: Any) -> Any:
+    """Return the module measure_gpu."""
+    return module("measure_gpu")
+
+
+def part(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str, **changes: Any
+) -> Any:
+    """Return a part that runs Python as if it was a benchmark, with `--rows FILE` as arguments."""
+    (tmp_path / "benchmarks").mkdir(exist_ok=True)
+    monkeypatch.setattr(gpu, "ROOT", tmp_path)
+    name = changes.get("name", "training")
+    file = tmp_path / "benchmarks" / f"{name.replace(' ', '-')}.py"
+    file.write_text(f"import subprocess, sys, time\n{code}\n")
+    command = [sys.executable, f"benchmarks/{file.name}"]
+    return gpu.Part(name, command, changes.get("seconds", 60))
 
 
 @pytest.mark.integration
-def test_a_part_gives_its_last_json_and_who_was_left_out(tmp_path: Path) -> None:
-    """Other lines around it do not disturb; the complete output is kept."""
-    found = ran("print('left out: Marian: no module\\n[1, 2]\\ndone')", tmp_path)
+def test_a_part_gives_its_rows_and_who_was_left_out(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Rows of an earlier measurement in the same folder do not count."""
+    code = f"{ROW}\nprint('left out: Marian: no module\\ndone')"
+    for _ in range(2):
+        outcome = gpu.run(part(gpu, monkeypatch, tmp_path, code), tmp_path)
 
-    assert (found.failed, found.found, found.last) == ("", [1, 2], "done")
-    assert found.left_out == ["left out: Marian: no module"]
+    assert (outcome.failed, outcome.rows, outcome.last) == ("", [{"name": 1}], "done")
+    assert outcome.left_out == ["left out: Marian: no module"]
     assert (tmp_path / "training.log").read_text().endswith("done\n")
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    ("code", "seconds", "failed"),
+    ("code", "failed"),
     [
-        ("raise SystemExit(3)", 60, "exit code 3"),
-        ("print('no CUDA device: nothing was measured')", 60, "it measured nothing"),
-        ("import time; time.sleep(60)", 0.2, "not done after 0 seconds"),
+        ("raise SystemExit(3)", "exit code 3"),
+        ("print('no CUDA device: nothing was measured')", "it measured nothing"),
     ],
 )
 def test_a_part_that_measures_nothing_has_failed(
-    code: str, seconds: float, failed: str, tmp_path: Path
+    code: str, failed: str, gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Otherwise the page would have an empty table."""
-    assert ran(code, tmp_path, seconds=seconds).failed == failed
+    assert gpu.run(part(gpu, monkeypatch, tmp_path, code), tmp_path).failed == failed
 
 
-def test_the_page_compares_with_weft_of_the_same_precision() -> None:
+@pytest.mark.integration
+def test_parts_that_hang_are_killed_and_their_rows_kept(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Parts ignore SIGTERM, and have a child that sleeps; the last part still gets its time.
+
+    Limits of 1, 4 and 4 seconds and the reserve of 5 are 14: an hour of sleep does not change that.
+    """
+    child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(3600)'])"
+    hang = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(3600)"
+    row = ROW.replace("name", "device").replace("1}", '\\"a GPU\\"}')
+    parts = [
+        part(gpu, monkeypatch, tmp_path, row, name="machine", seconds=1),
+        part(gpu, monkeypatch, tmp_path, f"{ROW}\n{child}\n{hang}", name="tests", seconds=4),
+        part(gpu, monkeypatch, tmp_path, ROW, name="first update", seconds=4),
+    ]
+    monkeypatch.setattr(gpu, "TABLES", dict.fromkeys(("tests", "first update"), lambda _: ["rows"]))
+    began = time.monotonic()
+
+    hung, last = gpu.measure(parts, tmp_path, None, 14.0)
+
+    assert time.monotonic() - began < 60
+    assert hung.failed.startswith("not done after")
+    assert hung.rows == last.rows == [{"name": 1}]
+    assert last.failed == ""
+    page = (tmp_path / "README.md").read_text()
+    assert page.startswith("# Measured on a GPU\n")
+    assert page.count("rows") == 2
+    assert len(json.loads((tmp_path / "results.json").read_text())["parts"]) == 2
+
+
+@pytest.mark.parametrize("short", [False, True])
+def test_limits_of_all_parts_fit_the_short_measurement(gpu: Any, short: bool) -> None:
+    """The table of `--minutes 8` keeps its word: no part's limit is a dead letter."""
+    chosen = gpu.parts("cuda", short=short)
+
+    assert {each.name for each in chosen} - {"tests", "distributed"} <= gpu.TABLES.keys()
+    assert sum(each.seconds for each in chosen) <= 1.2 * gpu.SHORT
+
+
+def test_the_page_compares_with_weft_of_the_same_precision(gpu: Any) -> None:
     """Medians of 2 s against 6 s and 4 s against 6 s: 3 and 1.5 times as fast."""
     seconds = {
         "weft float32": [1, 2, 9],
@@ -56,11 +123,11 @@ def test_the_page_compares_with_weft_of_the_same_precision() -> None:
     }
     rows = [{"name": name, "beam": 4, "seconds": each} for name, each in seconds.items()]
     parts = [
-        GPU["Outcome"]("tests", failed="exit code 1", last="1 failed"),
-        GPU["Outcome"]("decoding", found=rows, seconds=7.0),
+        gpu.Outcome("tests", failed="exit code 1", last="1 failed"),
+        gpu.Outcome("decoding", rows=rows, seconds=7.0),
     ]
 
-    page = GPU["page"]({"device": "a GPU", "driver": "1.2"}, parts)
+    page = gpu.page({"device": "a GPU", "driver": "1.2"}, parts)
 
     assert page.startswith("# Measured on a GPU\n")
     assert "| driver | 1.2 |" in page
@@ -69,35 +136,74 @@ def test_the_page_compares_with_weft_of_the_same_precision() -> None:
     assert "| Hugging Face bfloat16 | 4 | 6.000 | 6.000 to 6.000 | 1.50 |" in page
 
 
-def test_the_page_separates_the_first_use_of_a_shape_from_later_ones() -> None:
+def test_the_page_separates_the_first_use_of_a_shape_from_later_ones(gpu: Any) -> None:
     """A kernel that plans for every shape is fast in a benchmark of one shape only."""
     row = {"kernel": "cuDNN", "case": "causal"}
     row |= {"first": [0.5, 1.0, 0.75], "later": [0.002, 0.004, 0.003], "fixed": [0.001, 0.003]}
-    found = {"precision": "bfloat16", "tokens": 25000, "rows": [row]}
 
-    page = GPU["page"]({"device": "a GPU"}, [GPU["Outcome"]("attention", found=found)])
+    page = gpu.page({"device": "a GPU"}, [gpu.Outcome("attention", rows=[row])])
 
-    assert "25000 positions in bfloat16" in page
     assert "| cuDNN | causal | 750.00 | 1000.00 | 3.00 | 2.00 |" in page
+
+
+def test_a_half_written_row_is_no_row(module: Any, tmp_path: Path) -> None:
+    """A part may be killed while it writes."""
+    results = module("results")
+    path = tmp_path / "rows.jsonl"
+    results.write_row(path, {"name": "weft"})
+    with path.open("a") as file:
+        file.write('{"name": "Mar')
+
+    assert results.read_rows(path) == [{"name": "weft"}]
+    assert results.read_rows(tmp_path / "missing") == []
+
+
+@pytest.mark.integration
+def test_a_checkout_is_imported_without_being_installed(module: Any, tmp_path: Path) -> None:
+    """With its entry points, and a module of a wheel, in a process that sees no other packages."""
+    wheel = tmp_path / "extra-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("extra.py", "ANSWER = 42\n")
+    site = module("checkout").make_site(tmp_path / "site", [wheel])
+    code = (
+        f"import sys; sys.path.insert(0, {str(site)!r}); import extra, weft\n"
+        "from importlib.metadata import entry_points, distribution\n"
+        "print(extra.ANSWER, weft.__file__, distribution('weft').version)\n"
+        "print(*sorted(point.name for point in entry_points(group='weft.exporters')))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
+    )
+
+    first, second = done.stdout.splitlines()
+    assert first == f"42 {site / 'weft/__init__.py'} 0.1.0"
+    assert set(second.split()) >= {"ctranslate2", "huggingface", "onnx", "peft"}
 
 
 @pytest.mark.slow
 def test_every_part_runs_on_a_cpu(tmp_path: Path) -> None:
     """With tiny sizes: the first user with a GPU must not be the first to run them."""
+    options = ["--device", "cpu", "--quick", "--no-install", "--out", str(tmp_path)]
     done = subprocess.run(
-        [sys.executable, str(FILE), "--device", "cpu", "--quick", "--out", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, str(FILE), *options], capture_output=True, text=True, check=False
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "README.md").read_text()
     assert "| torch.nn.Transformer |" in page
     assert "| weft float32 | 1 |" in page
+    assert "| trial-gpt2, float32 | 128 | weft |" in page
     assert "| 1 | eager |" in page
     assert "| weft fused | padded |" in page
     assert "| flash | causal |" in page
     assert "left out: cuDNN, padded: RuntimeError" in page
     parts = json.loads((tmp_path / "results.json").read_text())["parts"]
-    assert [part["name"] for part in parts] == ["training", "attention", "decoding", "first update"]
+    assert [part["name"] for part in parts] == [
+        "training",
+        "decoding",
+        "training GPT-2",
+        "decoding GPT-2",
+        "attention",
+        "first update",
+    ]

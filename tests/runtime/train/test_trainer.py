@@ -198,9 +198,16 @@ def test_a_loss_that_is_not_finite_stops_before_it_spoils(toy_run: Maker, tmp_pa
     assert all(torch.isfinite(tensor).all() for tensor in weights.values())
 
 
-@pytest.mark.parametrize("waits", [False, True], ids=["cpu", "accelerator"])
+@pytest.mark.parametrize(
+    ("device", "waits"),
+    [
+        ("cpu", False),
+        pytest.param("cpu", True, id="as an accelerator"),
+        pytest.param("cuda", True, marks=pytest.mark.gpu),
+    ],
+)
 def test_a_gradient_that_is_not_finite_is_never_saved(
-    waits: bool, toy_run: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    device: str, waits: bool, toy_run: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loss stays finite; on an accelerator, values are read only before reports and saves."""
     monkeypatch.setattr(Place, "waits_for_values", waits)
@@ -218,7 +225,7 @@ def test_a_gradient_that_is_not_finite_is_never_saved(
         return (overflowing if self.state.update == 6 else update)(self, micro_batches)
 
     monkeypatch.setattr(Trainer, "_update", poisoned)
-    run = toy_run(updates=9, checkpoint={"every": 3}, evaluate={"every": 9})
+    run = toy_run(device=device, updates=9, checkpoint={"every": 3}, evaluate={"every": 9})
 
     with pytest.raises(InputError, match=r"not finite .*checkpoint is .*000006"):
         api.train(run, out=tmp_path / "run")
