@@ -156,9 +156,10 @@ def check(
 ) -> int:
     """Check every row of a study, and print its costs and what it changes. Nothing is trained."""
     from ...plugin import check_suffix
-    from .report.page import PAGE
 
     if draw is not None:
+        from .report.page import PAGE
+
         check_suffix(Path(draw), PAGE)
     loaded = _study(study, overrides, out, speed)
     plan = loaded.plan()

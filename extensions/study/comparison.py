@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import scipy  # scipy.special is loaded when it is used
 from numpy.typing import NDArray
-from scipy.special import fdtrc, ndtri, stdtr, stdtrit
 
 from ...plugin import Statistics
 from ...runtime.metrics.bootstrap import (
@@ -91,7 +91,10 @@ class _Pool:
         other_variance = (total - spread.variance * spread.degrees) / degrees
         if other_variance <= 0:
             return spread if spread.variance > 0 else self.spread
-        larger = float(fdtrc(spread.degrees, degrees, spread.variance / other_variance)) < UNEQUAL
+        larger = (
+            float(scipy.special.fdtrc(spread.degrees, degrees, spread.variance / other_variance))
+            < UNEQUAL
+        )
         return spread if larger else self.spread
 
 
@@ -110,7 +113,9 @@ def _outlier(systems: Sequence[System]) -> System | None:
     )
     if not others.variance:
         return None
-    p = len(several) * float(fdtrc(alone.degrees, others.degrees, alone.variance / others.variance))
+    p = len(several) * float(
+        scipy.special.fdtrc(alone.degrees, others.degrees, alone.variance / others.variance)
+    )
     return largest if p < OUTLYING else None
 
 
@@ -357,9 +362,15 @@ def _pair(
     if all(spread.degrees for spread, _ in parts):
         error, degrees = _error(parts, drawn, baseline)
         p = _probability(difference, error, degrees)
-        width = float(stdtrit(degrees, (1 + level) / 2)) * error
+        width = float(scipy.special.stdtrit(degrees, (1 + level) / 2)) * error
         low, high = difference - width, difference + width
-        detectable = float(stdtrit(degrees, 1 - first / 2) + stdtrit(degrees, power)) * error
+        detectable = (
+            float(
+                scipy.special.stdtrit(degrees, 1 - first / 2)
+                + scipy.special.stdtrit(degrees, power)
+            )
+            * error
+        )
         seeds = f"{len(baseline.values)} and {len(other.values)} seeds"
         over = "" if drawn is None else f" and {len(baseline.sums[0]):,} examples"
         test = f"t test over {seeds}{over}, {degrees:.1f} degrees of freedom"
@@ -368,7 +379,7 @@ def _pair(
         p = approximate_randomization(*pair, value_of, seed=seed)
         low, high = percentiles(drawn.values, level)
         error = float(drawn.values.std(ddof=1))
-        detectable = float(ndtri(1 - first / 2) + ndtri(power)) * error
+        detectable = float(scipy.special.ndtri(1 - first / 2) + scipy.special.ndtri(power)) * error
         test = f"approximate randomization over {len(baseline.sums[0]):,} examples, one seed"
     else:
         test = "none: one seed, and a metric without sums over examples"
@@ -427,7 +438,7 @@ def _error(
 def _probability(difference: float, error: float, degrees: float) -> float:
     if not error:
         return 1.0 if not difference else 0.0
-    return float(2 * stdtr(degrees, -abs(difference) / error))
+    return float(2 * scipy.special.stdtr(degrees, -abs(difference) / error))
 
 
 def _bounds(
@@ -439,5 +450,5 @@ def _bounds(
 ) -> tuple[float, float]:
     """Return the interval of a mean."""
     error, degrees = _error(parts, drawn, system)
-    width = float(stdtrit(degrees, (1 + level) / 2)) * error
+    width = float(scipy.special.stdtrit(degrees, (1 + level) / 2)) * error
     return mean - width, mean + width

@@ -46,7 +46,7 @@ from .jobs import (
     write_json,
 )
 from .planning.costs import Costs
-from .worker import DAMAGED, LARGEST, JobResult, arrays_in
+from .results import DAMAGED, LARGEST, JobResult, arrays_in
 
 LOSSES = 200
 """Training losses that are kept, evenly spaced."""

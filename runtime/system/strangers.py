@@ -14,16 +14,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
-
-from safetensors import safe_open
-from safetensors.torch import load_file
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from ...specs.findings import InputError
 from ...specs.json_tree import Source
 from ...specs.reader import LARGEST, read_json, text_of
 from .folders import refuse_undecodable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LARGEST_FILE = 256 << 20
 """Maximum bytes of a file that is read as a unit, such as a tokenizer or a history."""
@@ -156,6 +155,8 @@ def tensors_of(folder: Path, name: str) -> Iterator[Any]:
         OSError: the file cannot be read.
         SafetensorError: the file is damaged.
     """
+    from safetensors import safe_open
+
     with safe_open(_bounded(folder, name), framework="pt") as file:
         yield file
 
@@ -168,6 +169,8 @@ def all_tensors_of(folder: Path, name: str) -> dict[str, Tensor]:
         OSError: the file cannot be read.
         SafetensorError: the file is damaged.
     """
+    from safetensors.torch import load_file
+
     tensors: dict[str, Tensor] = load_file(_bounded(folder, name))
     return tensors
 

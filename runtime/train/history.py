@@ -9,21 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
-from torch import Tensor
-
 from ...specs.findings import InputError
 from ..system.strangers import has_file, read_in
-from .distributed.sampler import MicroBatches
 from .trackers import Trackers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from matplotlib.axes import Axes
+    from torch import Tensor
+
+    from .distributed.sampler import MicroBatches
 
     Curve = tuple[list[int], list[float]]
 
@@ -102,9 +98,8 @@ def read(folder: Path) -> list[dict[str, Any]]:
 class LogWindow:
     """Metrics accumulated since the last report."""
 
-    sums: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
-    """Loss, nll, auxiliary loss and further values per item, summed over updates; on the device of
-    the first update."""
+    sums: Any = 0.0
+    """Loss, nll, auxiliary loss and further values per item, summed over updates; then a tensor."""
     updates: int = 0
     tokens: int = 0
     """Positions on all time axes."""
@@ -121,7 +116,7 @@ class LogWindow:
             sums: loss, nll, auxiliary loss and further values per item.
             micro_batches: batches of the update, for their token counts.
         """
-        self.sums = self.sums.to(sums.device, non_blocking=True) + sums
+        self.sums = self.sums + sums
         self.updates += 1
         self.tokens += sum(micro_batches.tokens.values())
         self.target_tokens += micro_batches.target_tokens
@@ -147,6 +142,10 @@ def plot_curves(metrics: Path, out: Path) -> None:
         InputError: the file is missing, has a line that is not such an object, or
             contains nothing to draw.
     """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
     events = _read(metrics)
     loss = _curve(events["train"], "loss")
     train_nll = _curve(events["train"], "nll")

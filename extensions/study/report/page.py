@@ -32,7 +32,6 @@ from ..planning.table import (
 )
 from .commands import commands
 from .conclusions import FOUND, conclude, conclusion_of, parts_of, probability
-from .plots import curves
 from .record import (
     Record,
     comparison_of,
@@ -224,6 +223,8 @@ def _body(record: Record, out: Path) -> Iterator[str]:
         yield from (f"<li>{html_text(line)}</li>" for line in failed)
         yield "</ul>"
     yield from _others(record)
+    from .plots import curves
+
     if drawn := curves(record):
         yield f"<h2>Validation {record['curve']} by update</h2>"
         yield _wide(drawn, "curves")

@@ -17,7 +17,7 @@ from ....runtime.metrics.bootstrap import Value
 from ..comparison import System, all_pairs, compare, summaries
 from ..document import BASELINE, Compare
 from ..jobs import RESULT, Job, events, open_plan, read_json
-from ..worker import LENGTHS, read_sums, sums_of
+from ..results import LENGTHS, read_sums, sums_of
 
 BUCKETS = 4
 """Number of groups of examples by the length of their references."""

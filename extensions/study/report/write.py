@@ -12,7 +12,6 @@ from ..jobs import json_text
 from .forms import FORMS, Form
 from .latex import latex
 from .page import page
-from .plots import effects
 from .record import Record, study_record
 from .text import report_markdown, table_csv
 
@@ -42,6 +41,8 @@ def write_report(
         if form not in FORMS:
             raise InputError(f"unknown form '{form}'", help=did_you_mean(form, FORMS))
     record = study_record(out)
+    from .plots import effects
+
     picture = effects(record) if {"html", "svg"} & {*forms} else ""
     shown = f"{record['study']}.svg" if picture and "svg" in forms else ""
     makers: Mapping[Form, Callable[[], str]] = {

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from weft.extensions.study.jobs import jobs_of, open_plan
 from weft.extensions.study.report.record import study_record
+from weft.extensions.study.results import arrays_in
 from weft.extensions.study.study import Study, edited
 from weft.extensions.study.transfer import pack, packed_plan, unpack
-from weft.extensions.study.worker import arrays_in, run_job
+from weft.extensions.study.worker import run_job
 from weft.runtime.cli.main import main
 from weft.specs.findings import InputError
 

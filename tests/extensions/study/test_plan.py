@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -484,3 +486,18 @@ def test_a_search_has_the_cost_of_its_trials(toy_study: Writer, changes: dict[st
     expected = f"{changes['trials']} trials, at most {whole:.0f} s at the baseline's speed{pruned}"
     assert study.plan().search == expected
     assert weft.Study(toy_study(), gigaflops=0.01).plan().search == ""
+
+
+def test_a_study_is_checked_without_torch(toy_study: Writer) -> None:
+    """Only a measurement of the peak needs it; plots, statistics and reports are not loaded."""
+    code = (
+        "import sys; from weft.runtime.cli.main import main;"
+        " code = main(['study', 'check', sys.argv[1], '--speed', '50']);"
+        " sys.exit(code or bool({'torch', 'matplotlib', 'scipy.special'} & {*sys.modules}))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(toy_study())], stdout=subprocess.DEVNULL, check=False
+    )
+
+    assert done.returncode == 0
