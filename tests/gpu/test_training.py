@@ -25,7 +25,7 @@ WIDTH, WORDS, PAD = 32, 5003, 0
 def trained(run: Any, out: Path) -> tuple[Any, list[float]]:
     """Train; return the result and the reported losses per target token."""
     result = weft.train(run, out=out)
-    return result, [event["nll"] for event in read(out / "metrics.jsonl") if "nll" in event]
+    return result, [event["nll"] for event in read(out) if "nll" in event]
 
 
 @pytest.mark.usefixtures("own_compiler")

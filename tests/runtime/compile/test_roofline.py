@@ -89,7 +89,7 @@ def test_a_run_logs_its_mfu(
     result = api.train(run, out=tmp_path / "long")
 
     def measured(name: str) -> dict[str, float]:
-        events = read(tmp_path / name / "metrics.jsonl")
+        events = read(tmp_path / name)
         return next(event for event in events if event["type"] == "train")
 
     assert "mfu" not in measured("short")

@@ -100,7 +100,7 @@ def test_interrupted_and_resumed_ends_with_the_same_bits(
     assert second.averaged is not None
     assert same_bits(straight.averaged, second.averaged)
     losses = [
-        [(e["update"], e["loss"]) for e in read(folder / "metrics.jsonl") if "loss" in e]
+        [(e["update"], e["loss"]) for e in read(folder) if "loss" in e]
         for folder in (straight.averaged.parent, tmp_path / "halves")
     ]
     assert losses[0][-1] == losses[1][-1]
@@ -279,9 +279,7 @@ def test_unpadded_training_equals_padded_training(toy_run: Maker, tmp_path: Path
 
         run = toy_run(**setting, params=calm, batch={"tokens": batch})
         api.train(run, out=tmp_path / name, listener=LogListener())
-        curves[name] = [
-            event["nll"] for event in read(tmp_path / name / "metrics.jsonl") if "nll" in event
-        ]
+        curves[name] = [event["nll"] for event in read(tmp_path / name) if "nll" in event]
 
     assert curves["unpadded"] == pytest.approx(curves["padded"], abs=1e-5)
     said = "unpad: S and T of model; padded for "
@@ -386,7 +384,7 @@ def test_auxiliary_losses_are_weighted_and_logged(toy_run: Maker, tmp_path: Path
     for weight in (0.0, 0.5):
         out = tmp_path / str(weight)
         api.train(run.model_copy(update={"params": params, "auxiliary": weight}), out=out)
-        [event_] = [event for event in read(out / "metrics.jsonl") if event["type"] == "train"]
+        [event_] = [event for event in read(out) if event["type"] == "train"]
         assert event_["loss"] == pytest.approx(
             event_["nll"] + weight * event_["auxiliary"], rel=1e-5
         )
@@ -464,7 +462,7 @@ def test_best_is_the_validation_with_the_lowest_nll(toy_run: Maker, tmp_path: Pa
     """`best` has the weights of the update with the best value in the history."""
     api.train(toy_run(evaluate={"every": 3, "best": "nll"}), out=tmp_path / "run")
 
-    events = [e for e in read(tmp_path / "run/metrics.jsonl") if e["type"] == "valid"]
+    events = [e for e in read(tmp_path / "run") if e["type"] == "valid"]
     lowest = min(events, key=lambda e: e["nll"])
     assert open_checkpoint(tmp_path / "run/best").state["best_update"] == lowest["update"]
 
@@ -474,7 +472,7 @@ def test_learns_a_toy_language(toy_run: Maker, tmp_path: Path) -> None:
     run = toy_run(updates=30, schedule={"type": "constant", "rate": 0.01})
     result = api.train(run, out=tmp_path / "run")
 
-    losses = [e["nll"] for e in read(tmp_path / "run/metrics.jsonl") if e["type"] == "train"]
+    losses = [e["nll"] for e in read(tmp_path / "run") if e["type"] == "train"]
     assert result.finished
     assert losses[-1] < 0.75 * losses[0]
 
@@ -490,7 +488,7 @@ def test_history_drops_events_after_the_checkpoint(tmp_path: Path) -> None:
 
     History(tmp_path, update=2).close()
 
-    assert [event["update"] for event in read(tmp_path / "metrics.jsonl")] == [1, 2]
+    assert [event["update"] for event in read(tmp_path)] == [1, 2]
 
 
 @pytest.mark.slow

@@ -95,7 +95,7 @@ def curve(folder: Path) -> list[tuple[str, int, float]]:
     """Return the history of a run: type, update, loss."""
     return [
         (event["type"], event["update"], event["loss"] if "loss" in event else event["nll"])
-        for event in read(folder / "metrics.jsonl")
+        for event in read(folder)
     ]
 
 

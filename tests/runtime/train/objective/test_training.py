@@ -104,7 +104,7 @@ def test_a_resumed_run_ends_with_the_same_bits(
     assert equal(weights(straight.averaged), weights(again.averaged))  # type: ignore[arg-type]
     values = [
         [{k: v for k, v in e.items() if "seconds" not in k and k not in SPEEDS} for e in events]
-        for events in (read(tmp_path / each / "metrics.jsonl") for each in ("straight", "halves"))
+        for events in (read(tmp_path / each) for each in ("straight", "halves"))
     ]
     assert values[0][-2:] == values[1][-2:]
 
@@ -118,10 +118,10 @@ def test_both_passes_of_r_drop_differ_and_are_reported(
     """Each pass draws its own dropout; their divergence is positive, and every loss has a name."""
     api.train(objective_run(R_DROP), out=tmp_path / "run")
 
-    last = [e for e in read(tmp_path / "run/metrics.jsonl") if e["type"] == "train"][-1]
+    last = [e for e in read(tmp_path / "run") if e["type"] == "train"][-1]
     assert last["again"] != pytest.approx(last["first"], abs=1e-9)
     assert last["divergence"] > 0
-    valid = [e for e in read(tmp_path / "run/metrics.jsonl") if e["type"] == "valid"][-1]
+    valid = [e for e in read(tmp_path / "run") if e["type"] == "valid"][-1]
     # Without dropout both passes are one.
     assert valid["again"] == pytest.approx(valid["first"], rel=1e-6)
     assert valid["divergence"] == pytest.approx(0.0, abs=1e-6)
@@ -219,7 +219,7 @@ def test_a_teacher_from_a_checkpoint_keeps_its_weights_and_does_not_drop(
     assert not [key for key in moments if key.startswith("teacher.")]
     assert result.averaged is not None
     assert weights(result.averaged).keys() == weights(first.averaged).keys()
-    events = [e for e in read(tmp_path / "student/metrics.jsonl") if e["type"] == "valid"]
+    events = [e for e in read(tmp_path / "student") if e["type"] == "valid"]
     assert events[-1]["divergence"] < events[0]["divergence"]
 
 
@@ -323,7 +323,7 @@ def test_a_loss_by_name_can_select_the_best(objective_run: Writer, tmp_path: Pat
 
     result = api.train(file, out=tmp_path / "run")
 
-    events = [e for e in read(tmp_path / "run/metrics.jsonl") if e["type"] == "valid"]
+    events = [e for e in read(tmp_path / "run") if e["type"] == "valid"]
     assert result.state.best == -min(event["again"] for event in events)
 
 
@@ -349,7 +349,7 @@ def test_a_compiled_run_has_the_same_losses(objective_run: Writer, tmp_path: Pat
             objective_run(R_DROP, params=still, compile=mode, updates=10), out=tmp_path / mode
         )
         assert result.state.compiled == mode
-        events = read(tmp_path / mode / "metrics.jsonl")
+        events = read(tmp_path / mode)
         losses[mode] = [event["loss"] for event in events]
 
     assert losses["layers"] == pytest.approx(losses["eager"], abs=1e-4)

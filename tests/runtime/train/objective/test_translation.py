@@ -58,7 +58,7 @@ def test_weights_and_losses_are_those_of_plain_torch(
         if path.endswith("key.bias"):
             continue  # softmax ignores it, so its gradient is rounding errors, which Adam scales up
         torch.testing.assert_close(weight, wanted[path], rtol=1e-4, atol=2e-6)
-    reported = [e["loss"] for e in read(tmp_path / "run/metrics.jsonl") if e["type"] == "train"]
+    reported = [e["loss"] for e in read(tmp_path / "run") if e["type"] == "train"]
     assert reported[0] == pytest.approx(sum(losses) / UPDATES, rel=1e-5)
 
 

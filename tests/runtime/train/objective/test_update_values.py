@@ -39,7 +39,7 @@ FIXED = pairs_objective(
 
 def losses(folder: Path) -> list[float]:
     """Return the loss at each logged update of a run."""
-    return [event["loss"] for event in read(folder / "metrics.jsonl") if "nll" in event]
+    return [event["loss"] for event in read(folder) if "nll" in event]
 
 
 def test_a_ramp_is_linear_between_two_updates() -> None:

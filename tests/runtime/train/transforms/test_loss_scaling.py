@@ -68,7 +68,7 @@ def test_a_float16_run_follows_the_float32_run_and_resumes_to_the_bit(
         folder = tmp_path / name
         run = toy_run(updates=updates, precision=precision, checkpoint={"every": 3})
         api.train(run, out=folder, resume=folder.exists())
-        return [event["nll"] for event in read(folder / "metrics.jsonl") if "nll" in event]
+        return [event["nll"] for event in read(folder) if "nll" in event]
 
     straight, reference = trained("straight", 6), trained("reference", 6, precision="float32")
     trained("halves", 3)

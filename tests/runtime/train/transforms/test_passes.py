@@ -38,7 +38,7 @@ def trained(run: Run, folder: Path, **more: Any) -> tuple[Lines, list[float]]:
     """Train a run; return its log, and the losses of its updates and validations."""
     lines = Lines()
     api.train(run, out=folder, listener=lines, **more)
-    return lines, [event["loss"] for event in read(folder / "metrics.jsonl") if "loss" in event]
+    return lines, [event["loss"] for event in read(folder) if "loss" in event]
 
 
 def test_a_run_says_which_passes_it_leaves_out(toy_run: Maker) -> None:
