@@ -123,13 +123,13 @@ from .runtime.data.batches import pad_rows as pad_rows
 from .runtime.data.columns.column import Arrays as Arrays
 from .runtime.data.columns.column import Column as Column
 from .runtime.data.columns.column import ColumnContext as ColumnContext
-from .runtime.data.columns.column import Noise as Noise
 from .runtime.data.columns.column_settings import Columns as Columns
 from .runtime.data.columns.column_settings import ColumnSettings as ColumnSettings
 from .runtime.data.columns.column_settings import Readers as Readers
 from .runtime.data.columns.column_settings import TextSettings as TextSettings
 from .runtime.data.columns.column_settings import Tokenizers as Tokenizers
 from .runtime.data.columns.column_settings import missing_text as missing_text
+from .runtime.data.columns.noise import Noise as Noise
 from .runtime.data.columns.registry import COLUMNS as COLUMNS
 from .runtime.data.columns.text import TextColumn as TextColumn
 from .runtime.data.prepare import prepare as prepare

@@ -82,6 +82,11 @@ class TreeSettings(ColumnSettings):
             raise SettingError(msg, "linearization", help_="remove it")
         return self
 
+    @property
+    def words_of(self) -> tuple[str, ...]:
+        """The text column of the words; none for a `sequence`, in which training reads no trees."""
+        return () if self.decoder == "sequence" else (self.words,)
+
     def planned_inputs(
         self,
         name: str,

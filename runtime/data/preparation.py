@@ -346,7 +346,7 @@ class Preparation:
             vocabulary=file_of(self.fresh, column.settings.tokenizer, self.tokenizers),
             most=column.most,
             words=column.words,
-            raw=column.settings.sampling is not None,
+            raw=column.settings.draws,
         )
 
     def _shards(self, split: str, recipe: ShardRecipe, texts: _Texts) -> None:

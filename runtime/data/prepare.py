@@ -270,7 +270,7 @@ def _fingerprint(data: DataSettings, tokenizers: Tokenizers) -> str:
             stats[file] = (stat.st_size, stat.st_mtime_ns)
     contents: dict[str, Any] = {
         "format": FORMAT,
-        "columns": {name: column.model_dump(mode="json") for name, column in data.columns.items()},
+        "columns": {name: column.prepared() for name, column in data.columns.items()},
         "tokenizers": {
             name: tokenizer.model_dump(mode="json") for name, tokenizer in tokenizers.items()
         },

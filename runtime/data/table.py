@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ...specs.findings import InputError
 from .columns.fitting import Fitting
+from .columns.noise import Noise
 from .planning import Rows, plan_rows_in_order, stream_plans
 from .segments import plan_segments
 from .shards.arrays import Array
@@ -26,7 +27,7 @@ from .shards.arrays import Array
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .columns.column import Column, Noise
+    from .columns.column import Column
     from .settings import BatchSettings
     from .shards.corpus import Corpus
     from .shards.mixture import Weights
@@ -106,14 +107,14 @@ class Table:
 
     @property
     def samples(self) -> bool:
-        """Whether rows have other lengths in each epoch of training, by sub-word sampling."""
+        """Whether rows have other lengths in each epoch, by sub-word sampling or noise."""
         return any(column.samples for column in self.columns.values())
 
-    def sampled_lengths(self, rows: Rows, noise: Noise) -> dict[str, NDArray[np.int64]]:
+    def sampled_lengths(self, rows: Rows, noise: tuple[int, int]) -> dict[str, NDArray[np.int64]]:
         """Return the `lengths` of some rows in an epoch of training, (B,)."""
         sampled = {name: lengths[rows] for name, lengths in self.lengths.items()}
         for name, column in self.columns.items():
-            lengths = column.sampled_lengths(self._arrays[name], rows, noise)
+            lengths = column.sampled_lengths(self._arrays[name], rows, Noise(*noise, self.sources))
             sampled |= {} if lengths is None else {name: lengths}
         return sampled
 
@@ -128,16 +129,17 @@ class Table:
         candidates = (column.starts(self._arrays[name]) for name, column in self.columns.items())
         return next((starts for starts in candidates if starts is not None), None)
 
-    def collate(self, rows: Rows, *, noise: Noise | None = None) -> dict[str, Tensor]:
+    def collate(self, rows: Rows, *, noise: tuple[int, int] | None = None) -> dict[str, Tensor]:
         """Return the inputs of some rows.
 
         Args:
             rows: row numbers; shape (B,), not empty.
-            noise: seed and epoch, which determine the sub-word sampling; None does not sample.
+            noise: seed and epoch, which determine sub-word sampling and noise; None has neither.
         """
-        return self.fitting.fit(_collated(self.columns, self._arrays, rows, noise))
+        drawn = None if noise is None else Noise(*noise, self.sources)
+        return self.fitting.fit(_collated(self.columns, self._arrays, rows, drawn))
 
-    def batch(self, rows: Rows, *, noise: Noise | None = None) -> Batch:
+    def batch(self, rows: Rows, *, noise: tuple[int, int] | None = None) -> Batch:
         """Return some rows as a batch; the arguments are those of `collate`."""
         batch = _counted(self.columns, self.collate(rows, noise=noise), rows)
         return batch if self.starts is None else replace(batch, first=self.starts[rows])

@@ -15,8 +15,9 @@ from ....graphs.ir.value_type import ValueType
 from ....specs.findings import InputError
 from ..readers.reader import required
 from ..shards.arrays import ArrayField
-from .column import Arrays, Column, ColumnContext, Noise
+from .column import Arrays, Column, ColumnContext
 from .column_settings import BATCH
+from .noise import Noise
 
 if TYPE_CHECKING:
     from .column_settings import AudioSettings

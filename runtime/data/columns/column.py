@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ....graphs.ir.value_type import ValueType
 from ..shards.arrays import Array, ArrayField
+from .noise import Noise
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, Array]
 """Arrays of a column by field; `""` is the main one."""
-Noise = tuple[int, int]
-"""Seed and epoch, which determine the noise of a batch in training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ class Column(ABC):
 
     @property
     def samples(self) -> bool:
-        """Whether each epoch of training splits the texts anew, so that lengths change."""
+        """Whether each epoch of training draws other texts or pieces, so that lengths change."""
         return False
 
     def sampled_lengths(
@@ -139,7 +138,7 @@ class Column(ABC):
             arrays: the stored arrays.
             rows: row numbers; shape (B,), not empty.
             collated: inputs of the columns before this one.
-            noise: seed and epoch in training; None makes inputs without noise.
+            noise: in training, what determines it; None makes inputs without noise.
         """
 
     def tokens(self, inputs: Mapping[str, Tensor]) -> Mapping[str, int]:  # noqa: ARG002

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
@@ -19,6 +19,7 @@ from ..settings import (
     SymbolSettings,
     refuse_repeated,
 )
+from .noise import AnyNoise, CaseNoise
 
 if TYPE_CHECKING:
     from ..readers.reader_settings import ReaderSettings
@@ -59,6 +60,15 @@ class ColumnSettings(Named):
 
     from_: str | None = Field(default=None, alias="from", min_length=1)
     """Field of the reader's records; `null` is the name of the column."""
+
+    def prepared(self) -> dict[str, Any]:
+        """Return what the prepared data depends on, as plain data."""
+        return self.model_dump(mode="json")
+
+    @property
+    def words_of(self) -> tuple[str, ...]:
+        """Text columns for each of whose words it has a value."""
+        return ()
 
     def planned_inputs(
         self,
@@ -155,6 +165,20 @@ class TextSettings(ColumnSettings):
     searches reads the whole source."""
     sampling: SamplingSettings | None = None
     """Sub-word sampling in training; `null` always uses the best split."""
+    noise: tuple[AnyNoise, ...] = ()
+    """Changes of the texts in training, drawn anew in each epoch and applied in order."""
+
+    @property
+    def draws(self) -> bool:
+        """Whether training draws other texts or pieces in each epoch."""
+        return self.sampling is not None or bool(self.noise)
+
+    def prepared(self) -> dict[str, Any]:
+        """Return what the prepared data depends on: whether the text is stored, not the noise."""
+        return {
+            **self.model_dump(mode="json", exclude={"sampling", "noise"}),
+            "draws": self.draws,
+        }
 
     @model_validator(mode="after")
     def _check_block(self) -> Self:
@@ -165,8 +189,8 @@ class TextSettings(ColumnSettings):
                 leaves no space for text.
         """
         for cut in (name for name in ("block", "segment") if getattr(self, name) is not None):
-            for name in ("max_length", "sampling", "block"):
-                if name != cut and getattr(self, name) is not None:
+            for name in ("max_length", "sampling", "noise", "block"):
+                if name != cut and getattr(self, name) not in (None, ()):
                     msg = f"'{name}' cannot be combined with '{cut}'"
                     raise SettingError(msg, name, help_=f"remove '{name}' or '{cut}'")
         if self.segment is not None and not self.end:
@@ -180,6 +204,47 @@ class TextSettings(ColumnSettings):
     def planned_inputs(self, name: str, tokenizers: Tokenizers) -> Mapping[str, ValueType]:
         """Return the types of the inputs."""
         return {name: ValueType("ids", (BATCH, name), _pieces(tokenizers, self.tokenizer))}
+
+    def mistakes(
+        self,
+        name: str,
+        columns: Columns,
+        readers: Readers,
+    ) -> Iterator[SettingError]:
+        """Yield an error for each noise of unknown sources, or of words that have tags."""
+        train = [place[2] for place in readers if place[:2] == ("train", "sources")]
+        tagged = [other for other, settings in columns.items() if name in settings.words_of]
+        for number, noise in enumerate(self.noise):
+            at = ("columns", name, "noise", number)
+            for which, source in enumerate(noise.sources or ()):
+                if source not in train:
+                    msg = f"the training data has no source '{source}'"
+                    help_ = did_you_mean(source, train) or "name sources, or remove 'sources'"
+                    yield SettingError(msg, *at, "sources", which, help_=help_)
+            if noise.moves_words and tagged:
+                msg = f"the column '{tagged[0]}' has a value for each word, so words cannot move"
+                yield SettingError(msg, *at, help_=f"remove it; '{noise.type}' changes the words")
+
+    def mistakes_of_tokenizers(
+        self,
+        name: str,
+        columns: Columns,  # noqa: ARG002
+        tokenizers: Tokenizers,
+    ) -> Iterator[SettingError]:
+        """Yield an error for each noise that the tokenizer does not see, or splits."""
+        tokenizer = tokenizers.get(self.tokenizer)
+        if not isinstance(tokenizer, PieceSettings):
+            return
+        for number, noise in enumerate(self.noise):
+            at = ("data", "columns", name, "noise", number)
+            if isinstance(noise, CaseNoise) and tokenizer.lowercase:
+                msg = f"the tokenizer '{self.tokenizer}' folds case, so the noise changes nothing"
+                yield SettingError(msg, *at, help_="remove it, or the tokenizer's 'lowercase'")
+            key = {"tag": "text", "replace": "by"}.get(noise.type, "")
+            symbol = getattr(noise, key, None)
+            if symbol is not None and symbol not in tokenizer.user_symbols:
+                msg = f"'{symbol}' is not one piece of the tokenizer '{self.tokenizer}'"
+                yield SettingError(msg, *at, key, help_="add it to its 'user_symbols'")
 
 
 class ClassSettings(ColumnSettings):
@@ -216,6 +281,11 @@ class TagsSettings(ColumnSettings):
     """Tags in the order of their numbers; `null` takes those of the training data, sorted."""
     unseen: Literal["refuse", "count"] = "refuse"
     """What to do with an unknown tag in validation and test data, as for classes."""
+
+    @property
+    def words_of(self) -> tuple[str, ...]:
+        """The text column."""
+        return (self.of,)
 
     def planned_inputs(self, name: str, tokenizers: Tokenizers) -> Mapping[str, ValueType]:  # noqa: ARG002
         """Return the types of the inputs."""

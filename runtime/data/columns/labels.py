@@ -16,8 +16,9 @@ from ....graphs.ir.value_type import ValueType
 from ....specs.findings import InputError, did_you_mean
 from ..shards.arrays import ArrayField
 from ..words import word_starts
-from .column import Arrays, Column, ColumnContext, Noise
+from .column import Arrays, Column, ColumnContext
 from .column_settings import BATCH
+from .noise import Noise
 from .text import TextColumn
 from .values import class_of, tags_of, text_of
 

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from ....graphs.ir.value_type import ValueType
 from ..shards.arrays import ArrayField
-from .column import Arrays, Column, Noise
+from .column import Arrays, Column
 from .column_settings import BATCH
+from .noise import Noise
 from .values import number_of
 
 

@@ -13,8 +13,9 @@ from torch import Tensor
 from ....graphs.ir.value_type import ValueType
 from ..shards.arrays import ArrayField, id_dtype
 from ..tokenizer import Tokenizer
-from .column import Arrays, Column, ColumnContext, Noise
+from .column import Arrays, Column, ColumnContext
 from .column_settings import BATCH
+from .noise import Noise, with_noise
 from .values import text_of
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class TextColumn(Column):
         """Ids without special tokens, and the text if it is split anew in each epoch."""
         ids = {"": ArrayField(id_dtype(self.vocabulary.vocab_size).str, ragged=True)}
         raw = {RAW: ArrayField("|u1", ragged=True)}
-        return ids if self.settings.sampling is None else ids | raw
+        return ids | raw if self.settings.draws else ids
 
     def encode(self, value: Any) -> Mapping[str, NDArray[Any]]:
         """Return the ids of a text.
@@ -97,7 +98,7 @@ class TextColumn(Column):
         text = text_of(value, self.name)
         ids = np.array(self.vocabulary.encode(self._content(text))[: self.most], dtype=np.int64)
         raw = np.frombuffer(text.encode(), dtype=np.uint8)
-        return {"": ids} if self.settings.sampling is None else {"": ids, RAW: raw}
+        return {"": ids, RAW: raw} if self.settings.draws else {"": ids}
 
     def _content(self, text: str) -> str:
         """Return what the tokenizer reads: the text, or its words with a space before each."""
@@ -126,17 +127,17 @@ class TextColumn(Column):
 
     @property
     def samples(self) -> bool:
-        """Whether it has sub-word sampling."""
-        return self.settings.sampling is not None
+        """Whether it has sub-word sampling or noise."""
+        return self.settings.draws
 
     def sampled_lengths(
         self, arrays: Arrays, rows: NDArray[np.int64], noise: Noise
     ) -> NDArray[np.int64] | None:
-        """Return the `lengths` of some rows in an epoch with sub-word sampling, (B,)."""
+        """Return the `lengths` of some rows in an epoch with sampling or noise, (B,)."""
         if not self.samples:
             return None
         added = len(self.before) + len(self.after)
-        return np.array([len(ids) + added for ids in self._sampled(arrays, rows, noise)])
+        return np.array([len(ids) + added for ids in self._drawn(arrays, rows, noise)])
 
     def starts(self, arrays: Arrays) -> NDArray[np.bool_] | None:
         """Return whether each row begins a document: the row before ends with the end token."""
@@ -154,8 +155,8 @@ class TextColumn(Column):
     ) -> dict[str, Tensor]:
         """Return ids with special tokens and padding, B x T, int64."""
         pad, after = self.vocabulary.pad, self.after
-        if noise is not None and self.settings.sampling is not None:
-            return {self.name: self._padded(self._sampled(arrays, rows, noise))}
+        if noise is not None and self.settings.draws:
+            return {self.name: self._padded(self._drawn(arrays, rows, noise))}
         if self.block is not None:
             table, _ = arrays[""].padded(rows, pad)
             return {self.name: torch.from_numpy(table)}
@@ -173,20 +174,28 @@ class TextColumn(Column):
         pad = self.vocabulary.pad
         return torch.tensor([[*ids, *([pad] * (longest - len(ids)))] for ids in ended])
 
-    def _sampled(self, arrays: Arrays, rows: NDArray[np.int64], noise: Noise) -> list[list[int]]:
-        """Return ids that are split at random, determined by seed, epoch and row."""
+    def _drawn(self, arrays: Arrays, rows: NDArray[np.int64], noise: Noise) -> list[list[int]]:
+        """Return ids of texts with noise, split at random, as seed, epoch and row determine."""
+        texts = {row: arrays[RAW].row(row).tobytes().decode() for row in set(rows.tolist())}
+        kinds = self.settings.noise
+        if kinds:
+            texts = {
+                row: with_noise(text, kinds, noise, row, self.name) for row, text in texts.items()
+            }
+        ids = {row: self._split(self._content(text), row, noise) for row, text in texts.items()}
+        return [ids[row][: self.most] for row in rows.tolist()]
+
+    def _split(self, text: str, row: int, noise: Noise) -> list[int]:
+        """Return the ids of a text; with sub-word sampling, as seed, epoch and row determine."""
         sampling, vocabulary = self.settings.sampling, self.vocabulary
-        if not isinstance(vocabulary, Tokenizer) or sampling is None:
+        if sampling is None:
+            return vocabulary.encode(text)
+        if not isinstance(vocabulary, Tokenizer):
             msg = f"the tokenizer of column '{self.name}' cannot sample"
             raise TypeError(msg)
-        samples = []
-        for row in rows.tolist():
-            text = arrays[RAW].row(row).tobytes().decode()
-            seed = np.random.SeedSequence((noise[0] % (1 << 64), noise[1], row)).generate_state(1)
-            amount = sampling.alpha or sampling.drop or 0.0
-            ids = vocabulary.sample(self._content(text), amount, int(seed[0]))
-            samples.append(ids[: self.most])
-        return samples
+        seeds = np.random.SeedSequence((noise.seed % (1 << 64), noise.epoch, row))
+        amount = sampling.alpha or sampling.drop or 0.0
+        return vocabulary.sample(text, amount, int(seeds.generate_state(1)[0]))
 
     def tokens(self, inputs: Mapping[str, Tensor]) -> Mapping[str, int]:
         """Return the number of ids that are not padding."""
