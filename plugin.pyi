@@ -55,6 +55,7 @@ from .runtime.checkpoint.checkpoint import Checkpoint as Checkpoint
 from .runtime.checkpoint.checkpoint import open_checkpoint as open_checkpoint
 from .runtime.checkpoint.checkpoint import open_deployed as open_deployed
 from .runtime.checkpoint.checkpoint import set_weights as set_weights
+from .runtime.checkpoint.curve import Curve as Curve
 from .runtime.checkpoint.exporter import EXPORTERS as EXPORTERS
 from .runtime.checkpoint.exporter import Exporter as Exporter
 from .runtime.checkpoint.exporter import ExportReport as ExportReport
@@ -234,6 +235,7 @@ from .runtime.train.plan import RunPlan as RunPlan
 from .runtime.train.plan import load_run as load_run
 from .runtime.train.plan import plan_value as plan_value
 from .runtime.train.plan import run_of as run_of
+from .runtime.train.recipe.optimizers import OptimizerSettings as OptimizerSettings
 from .runtime.train.run import read_run as read_run
 from .runtime.train.run import set_dotted as set_dotted
 from .runtime.train.trackers import TrackedRun as TrackedRun

@@ -98,7 +98,7 @@ def written(folder: Path, own: dict[str, Any], updates: int) -> Path:
         "name": "drill",
         "batch": {"tokens": 200},
         "updates": updates,
-        "schedule": {"type": "constant", "rate": 0.003},
+        "schedule": {"peak": 0.003},
         "checkpoint": {"every": EVERY, "keep": 5, "average": 5},
         "threads": 1,
         "precision": "float32",

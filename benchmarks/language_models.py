@@ -36,10 +36,11 @@ from weft.runtime.train.context import TrainingContext, prepared_data, training_
 from weft.runtime.train.device import choose
 from weft.runtime.train.distributed.sampler import stream_micro_batches
 from weft.runtime.train.distributed.world import World
-from weft.runtime.train.optimize import make_optimizer, set_rate
 from weft.runtime.train.plan import load_run, plan_run
+from weft.runtime.train.recipe.groups import WeightGroup
+from weft.runtime.train.recipe.optimize import make_optimizer, set_rates
+from weft.runtime.train.recipe.schedule import peak_of, share_of_peak
 from weft.runtime.train.run import Run
-from weft.runtime.train.schedule import learning_rate
 from weft.runtime.train.trainer import Trainer
 
 WIDTH, LAYERS, HEADS, POSITIONS = 256, 4, 4, 256
@@ -93,10 +94,8 @@ def run_of(model: str, given: argparse.Namespace) -> tuple[Run, str]:
         "updates": given.updates,
         "batch.tokens": given.tokens,
         "schedule": {
-            "type": "cosine",
             "peak": 0.001,
-            "warmup": given.updates // 30,
-            "total": given.updates,
+            "pieces": [{"to": 1, "over": given.updates // 30}, {"shape": "cosine", "to": 0}],
         },
         "evaluate.every": given.updates,
         "checkpoint": {"every": given.updates, "average": 0},
@@ -171,14 +170,16 @@ def train_theirs(model: nn.Module, context: TrainingContext) -> float:
     """Train a Hugging Face model on the batches of a run; return its validation perplexity."""
     run: Any = context.run
     corpus: Any = context.corpus
-    optimizer = make_optimizer(model, run.optimizer)
+    weights = WeightGroup(run.optimizer, tuple(name for name, _ in model.named_parameters()))
+    optimizer = make_optimizer(model, [weights], peak_of(run.schedule, {"d_model": WIDTH}))
     updates = stream_micro_batches(corpus, run.batch, run.seed, accumulate=run.accumulate)
     model.train()
     for number, micro_batches in enumerate(islice(updates, run.updates), start=1):
         [(_, batch)] = micro_batches.batches
         ids, labels = with_labels(batch.inputs["text"])
         model(ids, labels=labels).loss.backward()
-        set_rate(optimizer, learning_rate(number, run.schedule, WIDTH))
+        share = share_of_peak(run.schedule, number, run.updates)
+        set_rates(optimizer, share, number, run.updates)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     return perplexity(model, context)

@@ -69,8 +69,7 @@ def training(out: Path, name: str, run: str, total: int, values: Mapping[str, ob
     own = {
         "data.root": str(out / "data"),
         "updates": total,
-        "schedule.total": total,
-        "schedule.warmup": min(400, total // 2),
+        "schedule.pieces.0.over": min(400, total // 2),
         "threads": 1,
     }
     words = ["-m", "weft", "train", run, "--out", str(out / name), *settings({**own, **values})]

@@ -27,7 +27,6 @@ _FILLERS: tuple[Any, ...] = (
     *(1, 10, 0.5, "lost", True, {}, [], ["lost"]),
     {"type": "file", "path": "lost"},
     {"type": "text", "tokenizer": "lost"},
-    {"type": "constant", "rate": 1.0},
     {"lines": {"lost": ["lost"]}},
     {"lost": {"type": "text", "tokenizer": "lost"}},
 )

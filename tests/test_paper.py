@@ -10,7 +10,7 @@ from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build_empty
-from weft.runtime.train.schedule import Noam, learning_rate
+from weft.runtime.train.recipe.schedule import of_paper, peak_of, share_of_peak
 from weft.specs.load import load
 
 
@@ -64,9 +64,10 @@ def test_torch_counts_the_same(name: str, count: int) -> None:
 )
 def test_the_learning_rate_peaks_where_section_5_3_puts_it(name: str, peak: float) -> None:
     """d_model^-0.5 * 4000^-0.5, at update 4000."""
-    d_model = graph(name).params["d_model"]
+    schedule = of_paper()
+    shares = [share_of_peak(schedule, update, 100_000) for update in (3999, 4000, 4001)]
 
-    rates = [learning_rate(update, Noam(warmup=4000), d_model) for update in (3999, 4000, 4001)]
+    rates = [peak_of(schedule, graph(name).params) * share for share in shares]
 
     assert rates[1] == pytest.approx(peak, abs=0.005e-4)
     assert rates[1] == max(rates)

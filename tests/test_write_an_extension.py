@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -162,7 +163,7 @@ def test_what_a_package_adds_is_listed_checked_and_described(stranger: Path) -> 
         "count-words none.txt",
     )
 
-    for kind in ("words", "paragraphs", "rounded", "near", "npz"):
+    for kind in ("words", "paragraphs", "rounded", "near", "npz", "signum"):
         assert re.search(rf"^  {kind} .*\(from word-count\)$", listed[1], re.MULTILINE), kind
     assert valid[0] == 0, valid[2]
     assert "words: valid; trains bert-regressor" in valid[1]
@@ -174,6 +175,34 @@ def test_what_a_package_adds_is_listed_checked_and_described(stranger: Path) -> 
     assert counted[:2] == (0, "64 words\n")  # 4 times 4 + 5 + 2 + 5
     assert unknown[0] == 1
     assert "none.txt" in unknown[2]
+
+
+@pytest.mark.integration
+def test_a_run_trains_and_resumes_with_an_optimizer_of_a_package(stranger: Path) -> None:
+    """Beside another one, with an option that changes; its options are checked as those of ours."""
+    wrong = json.loads(FILES["word-count/run.json"])
+    wrong["optimizer"]["groups"][0] |= {"momentun": 0.9}
+    (stranger / "wrong-option.json").write_text(json.dumps(wrong))
+
+    refused, straight, half, again = called(
+        stranger,
+        "check wrong-option.json",
+        "train run.json --out straight --set updates=4",
+        "train run.json --out halves --set updates=4 --set checkpoint.every=2 --set trackers=[]",
+        "show run.json",
+    )
+
+    assert "unknown key 'momentun'" in refused[2]
+    assert "did you mean 'momentum'?" in refused[2]
+    assert straight[0] == half[0] == 0, straight[2]
+    assert "**[dim=2]: signum (weight_decay 0, momentum changes)" in again[1]
+    shutil.rmtree(stranger / "halves/checkpoints/000004")
+    [resumed] = called(stranger, "train run.json --out halves --set updates=4 --resume")
+    assert resumed[0] == 0, resumed[2]
+    files = [stranger / name / "checkpoints/000004" for name in ("straight", "halves")]
+    for name in ("weights.safetensors", "optimizer.safetensors"):
+        assert (files[0] / name).read_bytes() == (files[1] / name).read_bytes()
+    assert b".mean" in (files[0] / "optimizer.safetensors").read_bytes()
 
 
 @pytest.mark.integration

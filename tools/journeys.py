@@ -84,7 +84,7 @@ def overrides(folder: Path) -> dict[str, object]:
         "data.root": str(corpus),
         "tokenizers.tokenizer.vocab_size": 40,
         "updates": 1,
-        "schedule": {"type": "constant", "rate": 0.001},
+        "schedule": {"peak": 0.001},
         "threads": 1,
         "evaluate.every": 1,
         "checkpoint.every": 1,

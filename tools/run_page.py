@@ -26,7 +26,7 @@ A run file is a JSON object with the settings below; required settings have no d
 `weft train RUN` takes a file or the name of a shipped run, and `--set` changes any setting by path:
 
 ```
-weft train multi30k-en-de --set data.root=DIR --set batch.tokens=2048 --set schedule.warmup=1000
+weft train multi30k-en-de --set data.root=DIR --set batch.tokens=2048 --set schedule.peak=0.002
 weft schema run -o run.schema.json     # for editors: "$schema": "run.schema.json" in the file
 ```
 
@@ -145,7 +145,11 @@ class _Page:
                     self._link(path_here, option, default_value, many=len(inner) > 1)
                     for option in inner
                 )
-                note = "" if name not in needed else "required"
+                numbers = [_values(way) for way in field.get("oneOf", ()) if way["type"] != "array"]
+                values = " or ".join([*numbers, f"list of {values}"]) if numbers else values
+                scalar = isinstance(default_value, int | float)
+                note = f"`{json.dumps(default_value)}`" if scalar else ""
+                note = "required" if name in needed else note
             else:
                 values = _values(field)
                 note = f"`{json.dumps(default_value)}`" if "default" in field else ""
@@ -163,6 +167,7 @@ class _Page:
         if "patternProperties" in field:
             [field] = field["patternProperties"].values()
         ways = [field, *field.get("anyOf", ()), *field.get("oneOf", ()), *field.get("allOf", ())]
+        ways += [way["items"] for way in ways if "$ref" in way.get("items", ())]
         return [way["$ref"].rpartition("/")[2] for way in ways if "$ref" in way]
 
     def _link(self, path: str, name: str, default: Any, *, many: bool) -> str:
@@ -170,7 +175,9 @@ class _Page:
         before = "as " if name in self._paths else ""
         if name not in self._paths:
             kind_field = self._defs[name]["properties"].get("type", {})
-            kind = kind_field.get("const", "") or " or ".join(kind_field.get("enum", ()))
+            kind = kind_field.get("const", "") or " or ".join(
+                filter(None, kind_field.get("enum", ()))
+            )
             kind_field = f"{path}: {kind}" if many else path
             self._paths[name] = kind_field + "" * (kind_field in self._paths.values())
             self._waiting.append((kind_field, name, default if not many else None))
@@ -192,8 +199,8 @@ def _slug(title: str) -> str:
 
 def _values(field: Schema) -> str:
     """Return the allowed values of a setting, in words."""
-    if "anyOf" in field:
-        return " or ".join(dict.fromkeys(_values(way) for way in field["anyOf"]))
+    if ways := field.get("anyOf", field.get("oneOf")):
+        return " or ".join(dict.fromkeys(_values(way) for way in ways))
     if "enum" in field:
         return ", ".join(f"`{json.dumps(value)}`" for value in field["enum"])
     if "const" in field:

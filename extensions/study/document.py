@@ -202,7 +202,7 @@ class Grid(Settings):
 class Budget(Settings):
     """What each run may use; at most one of `updates`, `tokens` and `flops` is given.
 
-    That one sets the number of updates of every run, and the length of its schedule with it.
+    That one sets the number of updates of every run, over which pieces of a schedule stretch.
     """
 
     updates: _Positive | None = None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...specs.findings import InputError, did_you_mean
@@ -72,6 +72,32 @@ def chosen_in(scope: Scope, text: str, *, location: str = "") -> tuple[str, ...]
         raise InputError(problem, location=location, help=did_you_mean(bare, texts))
     paths = {path for site in selected for path in site.modules}
     return tuple(path for path in sorted(paths) if paths.isdisjoint(_around(path)))
+
+
+def named_paths(text: str, paths: Iterable[str]) -> list[str]:
+    """Return those of some paths of weights that a selection without brackets names.
+
+    Args:
+        text: such as `**.bias` or `decoder.0-2.**.weight`; where it has brackets, or cannot be
+            parsed, it names none.
+        paths: paths such as `decoder.0.self_attention.f.query.bias`.
+    """
+    try:
+        selection = read_selection(text)
+    except SelectError:
+        return []
+    if selection.target != "nodes" or selection.predicates:
+        return []
+    segments = tuple(
+        replace(segment, kind="name") if segment.kind == "slot" else segment
+        for segment in selection.segments
+    )
+    return [path for path in paths if _fits(segments, _pieces(path))]
+
+
+def _pieces(path: str) -> tuple[Piece, ...]:
+    """Return the pieces of the path of a weight, in which slots look like names."""
+    return tuple(("index" if word.isdecimal() else "name", word) for word in path.split("."))
 
 
 def _around(path: str) -> Iterator[str]:

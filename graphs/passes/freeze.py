@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fnmatch
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ...specs.findings import InputError, did_you_mean
+from ...specs.findings import InputError
 from ..ir.graph import BlockNode, Graph, Node, RepeatNode, Scope
-from ..ir.selection import chosen_in
+from ..ir.selection import chosen_in, named_paths
 from ..ir.traverse import fixed_weights, model_of, visits
 
 
@@ -26,33 +26,68 @@ def chosen(graph: Graph, text: str, *, location: str = "") -> tuple[str, ...]:
     return chosen_in(graph.root, text, location=location)
 
 
+_AXES = re.compile(r"\[dim=([0-9]{1,2})\]$", re.ASCII)
+
+
+def selected_weights(graph: Graph, text: str, *, location: str = "") -> set[str]:
+    """Return the paths of the weights that a selection names.
+
+    Args:
+        graph: a checked graph.
+        text: a selection of parts as of `chosen`, whose weights are selected, or of the weights
+            themselves, such as `**.bias`; `[dim=2]` at its end keeps those with two axes.
+        location: where the selection is written, for the message.
+
+    Raises:
+        InputError: it cannot be parsed or selects nothing; the help names the nearest path.
+    """
+    axes = _AXES.search(text)
+    path = text[: axes.start()] if axes else text
+    weights = graph.root.weights()
+    try:
+        inside = tuple(f"{part}." for part in chosen(graph, path, location=location))
+        names = {name for name in weights if name.startswith(inside)}
+    except InputError:
+        names = set(named_paths(path, weights))
+        if not names:
+            raise
+    if axes:
+        names = {name for name in names if len(weights[name]) == int(axes[1])}
+    if not names:
+        what = f"weights with {axes[1]} axes" if axes else "weights"
+        raise InputError(
+            f"'{text}' selects no {what} in '{graph.name}'",
+            location=location,
+            help="'weft show --weights' lists the weights and their shapes",
+        )
+    return names
+
+
 def frozen_weights(graph: Graph, freeze: Iterable[str], train: Iterable[str] = ()) -> set[str]:
     """Return the paths of the weights that a run freezes.
 
     Args:
         graph: graph of an objective.
-        freeze: selections of parts.
-        train: patterns of weights in these parts that train nevertheless, also under the other
-            paths of a tied weight.
+        freeze: selections of weights, as of `selected_weights`.
+        train: selections of those that train nevertheless, also under the other paths of a tied
+            weight.
 
     Raises:
         InputError: a selection is wrong, or selects nothing.
     """
-    parts = [
+    frozen = {
         path
         for number, text in enumerate(freeze)
-        for path in chosen(graph, text, location=f"/freeze/{number}")
-    ]
-    inside = tuple(f"{path}." for path in parts)
+        for path in selected_weights(graph, text, location=f"/freeze/{number}")
+    }
     tied = {path: group for group in graph.ties for path in group}
-    frozen = {name for name in graph.root.weights() if inside and name.startswith(inside)}
-    for number, pattern in enumerate(train):
-        trainable = set(fnmatch.filter(frozen, pattern))
+    for number, text in enumerate(train):
+        trainable = frozen & selected_weights(graph, text, location=f"/train/{number}")
         if not trainable:
             raise InputError(
-                f"the pattern '{pattern}' names no frozen weight",
+                f"'{text}' selects no frozen weight",
                 location=f"/train/{number}",
-                help=did_you_mean(pattern, frozen) or "write a pattern such as '*.lora.*'",
+                help="remove it, or write a selection such as '**.lora.**'",
             )
         frozen.difference_update(*(tied.get(name, (name,)) for name in trainable))
     return frozen

@@ -21,7 +21,7 @@ from ..metrics.losses import Loss
 from ..metrics.metric import Metric
 from ..metrics.registry import METRICS
 from ..system.plugins import Selected
-from .update_values import Value
+from .curve import Curve
 
 Positive = Annotated[int, Field(ge=1)]
 AnyMetric = Annotated[Metric, Selected(METRICS)]
@@ -76,9 +76,10 @@ class Task(Settings):
     """Columns and files."""
     tokenizers: Tokenizers = Field(default_factory=dict)
     """Tokenizers of text columns, by name."""
-    values: dict[str, Value] = Field(default_factory=dict)
-    """Inputs of the objective of type `f[]` that no column fills: numbers, or values that change
-    over updates such as `{"from": 0, "to": 0.25, "over": 10000}`; after the training, the last."""
+    values: dict[str, Curve] = Field(default_factory=dict)
+    """Inputs of the objective of type `f[]` that no column fills: numbers, or pieces in which they
+    change over the updates, such as `[{"to": 0.25, "over": 10000}]`; after the training, the
+    last."""
     auxiliary: float = Field(default=0.01, ge=0.0, allow_inf_nan=False)
     """Weight of losses of the model that the objective does not wire, such as the load balancing
     of experts."""

@@ -298,12 +298,12 @@ def training_context(
             location="/parallel",
             help="start it without torchrun",
         )
-    losses = ObjectiveLosses(graph, run.auxiliary, run.values)
+    losses = ObjectiveLosses(graph, run.auxiliary, run.values, run.updates)
     listener.log(f"{graph.name}: {graph.parameters():,} parameters")
     for split in ("train", "valid"):
         listener.log(counted(split, prepared.report[split], "rows"))
     if (
-        lengths := lengths_in_updates(prepared.train, run.batch, run.seed, run.accumulate)
+        lengths := lengths_in_updates(prepared.train, run.batch, run.seed, run.batch_range()[0])
     ) is not None:
         listener.log(str(lengths))
         estimated = any(finding.code == "R07" for finding in plan.warnings)

@@ -20,6 +20,8 @@ FILL = 0.9
 
 The rest is padding, and the shorter of both sides.
 """
+CURVE = 100
+"""Updates whose numbers of batches are averaged."""
 LENGTH = 30
 """Default tokens per sentence, including the end token."""
 SHARES = (0.1, 0.2, 0.3, 0.45, 0.55)
@@ -94,7 +96,8 @@ def project(run: Run, graph: Graph, lengths: Mapping[str, int] | None = None) ->
     rows = run.batch.max_sentences
     if rows is not None:
         per_batch = min(per_batch, rows * per_pair) if times else rows
-    per_update = run.accumulate * per_batch
+    tried = range(1, run.updates + 1, max(1, run.updates // CURVE))
+    per_update = sum(map(run.batches_at, tried)) / len(tried) * per_batch
     return Projection(
         name=run.name,
         parameters=graph.parameters(),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,24 +24,26 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ...graphs.ir.execution import WeightCasts
 from ...graphs.ir.graph import Graph
-from ...specs.findings import InputError
 from ..checkpoint.checkpoint import is_sharded, set_weights, tensors_in
 from ..checkpoint.saving import Contents, weights_of
 from ..codegen.build import build_empty
 from ..codegen.generated import program_of
 from .distributed.sharding import (
-    apart,
     clip,
     divide,
     full_tensors,
     load_sharded,
-    local_shard,
     save_sharded,
-    shards_like,
 )
 from .distributed.world import World
 from .losses import LossSums
-from .optimize import EMA, clip_gradient, load_optimizer_tensors, optimizer_tensors
+from .recipe.optimize import (
+    Optimizers,
+    clip_gradient,
+    load_optimizer_tensors,
+    optimizer_tensors,
+    state_like,
+)
 
 if TYPE_CHECKING:
     from .context import Losses
@@ -165,36 +167,19 @@ class Engine:
         """Return every parameter once, unsharded, on the main process; nothing on the others."""
         return full_tensors(weights_of(self.model, self.graph), gather=self.world.is_main_process)
 
-    def moments(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    def moments(self, optimizer: Optimizers) -> dict[str, Tensor]:
         """Return the optimizer state, unsharded, on the main process; nothing on the others."""
         return full_tensors(
             optimizer_tensors(optimizer, self.model), gather=self.world.is_main_process
         )
 
-    def save(self, folder: Path, contents: Contents, optimizer: torch.optim.Optimizer) -> None:
+    def save(self, folder: Path, contents: Contents, optimizer: Optimizers) -> None:
         """Write a sharded checkpoint; each process writes its own shards."""
         weights = weights_of(self.model, self.graph)
         moments = optimizer_tensors(optimizer, self.model)
         save_sharded(folder, contents, weights, moments, self.world)
 
-    def prepare(self, optimizer: torch.optim.Optimizer) -> None:
-        """Regroup the parameters of a new optimizer if the weights are sharded.
-
-        Raises:
-            InputError: the optimizer does not work elementwise.
-        """
-        if not self.spread_weights:
-            return
-        if not isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW):
-            raise InputError(
-                f"{type(optimizer).__name__} needs unsharded weights, but this run shards them",
-                location="/optimizer/type",
-                help="use 'adam' or 'adamw', or set 'parallel.data' to 'ddp' and"
-                " 'parallel.tensor' to 1",
-            )
-        optimizer.param_groups[:] = apart(optimizer.param_groups)
-
-    def recall(self, optimizer: torch.optim.Optimizer, folder: Path) -> None:
+    def recall(self, optimizer: Optimizers, folder: Path) -> None:
         """Restore the optimizer state of a checkpoint.
 
         From a sharded checkpoint each process reads only its own shards.
@@ -206,23 +191,12 @@ class Engine:
         Raises:
             InputError: the checkpoint is damaged or belongs to another model.
         """
-        parameters = dict(self.model.named_parameters())
         if is_sharded(folder) and self.spread_weights:
-            templates = _like_moments(parameters, averaged=EMA in optimizer.param_groups[0])
-            loaded = load_sharded(folder / "optimizer", templates, self.world)
-            load_optimizer_tensors(optimizer, self.model, loaded)
-            return
-        spread = {}
-        for key, tensor in tensors_in(folder, "optimizer").items():
-            name, _, part = key.rpartition(".")
-            like = parameters.get(name)
-            if part == "step":
-                spread[key] = tensor.reshape(())
-            elif like is not None and tensor.shape == like.shape:
-                spread[key] = shards_like(tensor, like)
-            else:
-                spread[key] = tensor
-        load_optimizer_tensors(optimizer, self.model, spread)
+            templates = state_like(optimizer, self.model)
+            tensors = load_sharded(folder / "optimizer", templates, self.world)
+        else:
+            tensors = tensors_in(folder, "optimizer")
+        load_optimizer_tensors(optimizer, self.model, tensors)
 
     @contextmanager
     def evaluated(self) -> Iterator[nn.Module | None]:
@@ -240,15 +214,3 @@ class Engine:
             self._replica = build_empty(self.graph, device=self.world.device)
         set_weights(self._replica, weights, self.graph, "the training")
         yield self._replica.eval()
-
-
-def _like_moments(parameters: Mapping[str, nn.Parameter], *, averaged: bool) -> dict[str, Tensor]:
-    """Return tensors with the names, shapes and sharding of Adam's state and moving averages."""
-    templates: dict[str, Tensor] = {}
-    for name, parameter in parameters.items():
-        if parameter.requires_grad:
-            templates |= {f"{name}.exp_avg": parameter.detach()}
-            templates |= {f"{name}.exp_avg_sq": parameter.detach()}
-            templates |= {f"{name}.{EMA}": parameter.detach()} if averaged else {}
-            templates[f"{name}.step"] = torch.zeros((), device=local_shard(parameter).device)
-    return templates

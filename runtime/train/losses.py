@@ -18,7 +18,7 @@ from ...blocks.kernels.decode_state import Capacity, State
 from ...graphs.ir.graph import Graph
 from ...graphs.passes.objective import counted_inputs, nll_of, reported_losses, scores_of
 from ...specs.findings import InputError
-from ..checkpoint.update_values import Values, values_at
+from ..checkpoint.curve import Values, values_at
 from ..codegen.decode import KEPT
 from .distributed.sampler import seed_of
 
@@ -37,6 +37,8 @@ class ObjectiveLosses:
     """Weight of losses of models that the objective does not wire."""
     values: Values = field(default_factory=dict)
     """Inputs that no column fills."""
+    updates: int = 1
+    """Number of updates of the run, over which these values change."""
     update: int | None = None
     """The update whose values these inputs have; None for those at the end."""
     _unwired: list[str] = field(init=False)
@@ -204,7 +206,7 @@ class ObjectiveLosses:
         """Return the inputs of the objective: columns of a batch, and values of the update."""
         columns = {n: batch.inputs[n] for n in self.graph.inputs if n not in self.values}
         device = next(iter(columns.values())).device
-        values = values_at(self.values, self.update)
+        values = values_at(self.values, self.update, self.updates)
         return columns | {n: torch.tensor(v, device=device) for n, v in values.items()}
 
     def measured(

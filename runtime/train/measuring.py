@@ -47,7 +47,8 @@ def losses_of(model: Model, rows: Sequence[Mapping[str, Any]]) -> dict[str, floa
     full_model = build_empty(graph, device=str(next(module.parameters()).device))
     full_model.get_submodule(str(graph.deploy)).load_state_dict(module.state_dict())
     full_model.eval()
-    losses = ObjectiveLosses(graph, answering.run.auxiliary, answering.run.values)
+    run, updates = answering.run, int(model.checkpoint.run.get("updates", 1))
+    losses = ObjectiveLosses(graph, run.auxiliary, run.values, updates)
     device = next(module.parameters()).device
     return losses.measured(full_model, _batches(answering.columns, rows, graph), device)
 

@@ -21,7 +21,7 @@ from ...specs.inherit import parent_of
 from ...specs.load import FOLDERS, OVERRIDES, LoadedSpec, SpecFile, load
 from ...specs.lost_settings import NO_SETTING, LostSettings
 from ...specs.reader import read_file, shipped_names
-from ..checkpoint.update_values import SCALAR
+from ..checkpoint.curve import SCALAR
 from ..data.columns.column import Column, inputs_of
 from ..data.columns.column_settings import TextSettings
 from ..data.columns.fitting import Fitting

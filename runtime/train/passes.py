@@ -162,8 +162,12 @@ class Dropouts:
         ]
         rates = {(module, name): getattr(module, name) for module, name in floats}
         self._rates: dict[tuple[nn.Module, str], float] = rates
+        self._factor = 1.0
 
-    def set(self, *, active: bool) -> None:
-        """Restore every probability, or set it to 0."""
+    def set(self, factor: float) -> None:
+        """Set every probability to a multiple of the one in the graph, from 0 to 1."""
+        if factor == self._factor:
+            return
+        self._factor = factor
         for (module, name), rate in self._rates.items():
-            setattr(module, name, rate if active else 0.0)
+            setattr(module, name, rate * factor)

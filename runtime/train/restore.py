@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -160,13 +161,14 @@ def _resumed(model: nn.Module, context: TrainingContext, checkpoint: Checkpoint)
         " the new run to reuse the weights that fit",
     )
     now = context.run.model_dump(mode="json", by_alias=True)
-    before = checkpoint.run.get("optimizer", {}).get("type", now["optimizer"]["type"])
-    if before != now["optimizer"]["type"]:
+    before, after = _updaters(checkpoint.run), _updaters(now)
+    if before != after:
         raise InputError(
-            f"the run was started with the optimizer '{before}'; another one cannot use its state",
-            location="/optimizer/type",
-            help=f"set 'optimizer.type' to '{before}', or start a new run with --out; set 'start'"
-            " in the new run to reuse the weights",
+            f"the run was started with {' and '.join(before)}, but now has"
+            f" {' and '.join(after)}; these cannot use the state of those",
+            location="/optimizer/groups" if before[:1] == after[:1] else "/optimizer/type",
+            help="restore 'optimizer', or start a new run with --out; set 'start' in the new run to"
+            " reuse the weights",
         )
     different = [key for key, value in now.items() if differs({key: value}, checkpoint.run)]
     if changed := ", ".join(key for key in different if key not in SAME):
@@ -180,6 +182,19 @@ def _resumed(model: nn.Module, context: TrainingContext, checkpoint: Checkpoint)
             "equals an undisturbed one only with the same data"
         )
     listener.log(f"resuming after update {state.update} from {folder}")
+
+
+def _updaters(run: dict[str, Any]) -> list[str]:
+    """Return which optimizers of a run, as written, keep state for which weights."""
+    optimizer = run.get("optimizer", {})
+    kind = optimizer.get("type", "adam")
+    others = [
+        f"'{group.get('type') or kind}' for '{group['select']}'"
+        + "".join(f" except '{text}'" for text in group.get("except", ()))
+        for group in optimizer.get("groups", ())
+        if (group.get("type") or kind) != kind
+    ]
+    return [f"the optimizer '{kind}'", *others]
 
 
 def _started(model: nn.Module, context: TrainingContext, folder: Path) -> None:

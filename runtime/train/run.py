@@ -10,18 +10,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, Tag, field_validator
 
 from ...graphs.json_schema import DRAFT
 from ...specs.findings import Finding, SpecError, pointer
 from ...specs.lost_settings import ReadSettings, read_settings
 from ...specs.reader import FOR_EDITORS, RUNS, refuse_other, upgrade_format
 from ...specs.wording import SettingError
+from ..checkpoint.curve import BY_FORM, OfPieces, curve_at, stretches
 from ..checkpoint.task import Positive, Task
 from ..data.settings import BatchSettings, PathText, Settings
 from ..system.plugins import Selected
 from .distributed.parallel_settings import ParallelSettings
-from .schedule import Noam, Schedule
+from .recipe.optimizers import Adam, AnyOptimizer
+from .recipe.schedule import Schedule, of_paper
 from .trackers import TRACKERS, TensorBoard, TrackerSettings
 
 AnyTracker = Annotated[TrackerSettings, Selected(TRACKERS)]
@@ -53,29 +55,10 @@ class KernelSettings(Settings):
     is `triton` on CUDA if Triton is installed, which the CUDA builds of torch do."""
 
 
-_Beta = Annotated[float, Field(ge=0, lt=1)]
-
-
-class OptimizerSettings(Settings):
-    """Settings of the optimizer; the defaults are those of the paper.
-
-    Source: Vaswani et al. 2017, section 5.3, https://arxiv.org/abs/1706.03762
-    """
-
-    type: Literal["adam", "adamw", "adafactor", "muon", "sgd"] = "adam"
-    """`adam` adds weight decay to the gradient, the others decouple it; `adafactor` stores row and
-    column sums only; `muon` orthogonalizes the updates of matrices and uses `adamw` for vectors
-    and embedding tables; `sgd` has momentum."""
-    betas: tuple[_Beta, _Beta] = (0.9, 0.98)
-    """Decay rates of the running means of the gradient and of its square, for adam and adamw."""
-    momentum: float | None = Field(default=None, ge=0, lt=1)
-    """Momentum of `muon` (`null` means 0.95) and `sgd` (`null` means 0.9)."""
-    eps: float = Field(default=1e-9, gt=0)
-    """Added to the denominator (the root of the mean squared gradient) for stability."""
-    weight_decay: float = Field(default=0.0, ge=0)
-    """Weight decay of matrices; vectors (norms, biases) have none."""
-    clip: float | None = Field(default=None, gt=0)
-    """Maximum Euclidean norm of the gradients of all parameters; `null` disables clipping."""
+Factor = Annotated[Annotated[float, Field(ge=0, le=1), Tag("number")] | OfPieces, BY_FORM]
+"""A number from 0 to 1, or the pieces in which it changes."""
+Batches = Annotated[Annotated[Positive, Tag("number")] | OfPieces, BY_FORM]
+"""A number of batches, or the pieces in which it changes, rounded to whole batches."""
 
 
 class CheckpointSettings(Settings):
@@ -103,27 +86,31 @@ class Run(Task):
     """Settings of a run."""
 
     freeze: tuple[str, ...] = ()
-    """Parts whose weights do not train, as selections such as `model.encoder.*`."""
+    """Weights that do not train, as selections of parts, such as `model.encoder.*`, or of weights,
+    such as `**.bias`; `[dim=2]` at the end of a selection keeps those with two axes."""
     train: tuple[str, ...] = ()
-    """Weights inside parts of `freeze` that train nevertheless, as patterns of their paths, such as
-    `*.lora.*`."""
+    """Weights among those of `freeze` that train nevertheless, as selections, such as
+    `**.lora.**`."""
     trackers: tuple[AnyTracker, ...] = (TensorBoard(),)
     """Where values, sample outputs and pictures are logged besides `metrics.jsonl`."""
     start: PathText | None = None
     """Checkpoint folder whose weights initialize the model, as far as they fit its spec."""
     batch: BatchSettings = BatchSettings(tokens=1024)
-    accumulate: Positive = 4
-    """Batches per update (gradient accumulation).  A batch contains sentences of similar length,
-    which needs little padding; an update of several batches mixes lengths, without which training
-    on small corpora works badly."""
-    dropout_from: int = Field(default=0, ge=0)
-    """First update with dropout: late dropout, Liu et al. 2023, section 5.
-    It speeds up training on small corpora a lot; see docs/decisions/0006."""
+    accumulate: Batches = 4
+    """Batches per update (gradient accumulation), or pieces in which they change.  A batch contains
+    sentences of similar length, which needs little padding; an update of several batches mixes
+    lengths, without which training on small corpora works badly."""
+    dropout: Factor = 1.0
+    """Factor of every probability of dropout, or pieces in which it changes.  Late dropout, such
+    as `[{"over": 1600}, {"from": 1}]`, speeds up training on small corpora a lot; see
+    docs/decisions/0006."""
     updates: Positive = 100_000
     """Total number of updates."""
-    optimizer: OptimizerSettings = OptimizerSettings()
-    schedule: Schedule = Noam()
-    """Learning rate schedule, selected by `type`."""
+    optimizer: AnyOptimizer = Adam()
+    """Optimizer and its options; its `groups` have other optimizers, rates or options."""
+    schedule: Schedule = of_paper()
+    """Learning rate over the updates; the default rises in 4,000 updates, then falls with their
+    root."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Precision of matrix products; weights stay float32.  `auto` uses bfloat16 if it is fast, and
     `float16` with loss scaling on GPUs that have only that.  Predictions of a float16 run are
@@ -154,6 +141,19 @@ class Run(Task):
     checkpoint: CheckpointSettings = CheckpointSettings()
     seed: int = Field(default=1, ge=0, lt=2**31)
     """Seed of the initial weights, the order of the data and dropout."""
+
+    def batches_at(self, update: int) -> int:
+        """Return the number of batches of an update, from its number, counted from 1."""
+        return max(1, round(curve_at(self.accumulate, update, self.updates)))
+
+    def batch_range(self) -> tuple[int, int]:
+        """Return the least and the greatest number of batches of an update."""
+        if not isinstance(self.accumulate, tuple):
+            return self.accumulate, self.accumulate
+        placed = [s for s in stretches(self.accumulate, self.updates) if s.after < self.updates]
+        ends = {min(n, self.updates) for s in placed for n in (s.after + 1, s.until)}
+        numbers = [self.batches_at(update) for update in sorted(ends)]
+        return min(numbers), max(numbers)
 
     def __repr__(self) -> str:
         """Return the name, the objective and the number of updates; `model_dump()` has all."""
@@ -198,7 +198,8 @@ DEPENDS = {
     "/data/columns": ("/data/columns", "/tokenizers", *_MODEL[:2]),
     "/data/mixture": ("/data/train/*", "/updates"),
     "/data/filter": ("/batch/*", *_MODEL),
-    "/dropout_from": ("/updates", *_MODEL),
+    "/accumulate": ("/updates",),
+    "/dropout": ("/updates", *_MODEL),
     "/evaluate": (
         "/data/valid/*",
         *_PREDICTIONS,
@@ -212,7 +213,7 @@ DEPENDS = {
     "/freeze": ("/train/*", *_MODEL),
     "/kernels": ("/without/*", *_MODEL),
     "/objective": ("/params/*", _COLUMNS),
-    "/optimizer": ("/parallel/*", "/optimizer/*"),
+    "/optimizer": ("/parallel/*", "/optimizer/*", "/updates", "/freeze/*", "/train/*", *_MODEL),
     "/padding": ("/without/*", *_MODEL),
     "/parallel": ("/parallel/*", *_MODEL),
     "/params": (_COLUMNS, "/objective"),
@@ -222,7 +223,8 @@ DEPENDS = {
     "/start": ("/tokenizers/*",),
     "/tokenizers": (_COLUMNS, "/tokenizers/*"),
     "/train": ("/freeze/*", *_MODEL),
-    "/updates": ("/schedule/*",),
+    "/updates": ("/schedule/*", "/dropout", "/accumulate", "/values/*", "/optimizer/*"),
+    "/values": ("/updates",),
     "/without": ("/precision", *_MODEL),
 }
 """Settings to the others that are read with them, so that a wrong one may cause findings there."""
@@ -259,17 +261,22 @@ def set_dotted(value: Any, dotted: str, new: Any, source: str, at: str = "") -> 
 
     Args:
         value: the object, which is changed.
-        dotted: the path, such as `optimizer.clip`.
+        dotted: the path, such as `optimizer.clip`, or `schedule.pieces.0.over` inside a list.
         new: the new value.
         source: file of the object, for findings.
         at: pointer to where the path is written; default: the path itself.
 
     Raises:
-        SpecError: a part of the path is not an object.
+        SpecError: a part of the path is no object or list that has the next one.
     """
     keys = dotted.split(".")
     target = value
     for depth, key in enumerate(keys):
+        if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
+            if depth == len(keys) - 1:
+                target[int(key)] = new
+            target = target[int(key)]
+            continue
         if not isinstance(target, dict):
             path = ".".join(keys[:depth]) or "the file"
             raise SpecError(
@@ -277,7 +284,7 @@ def set_dotted(value: Any, dotted: str, new: Any, source: str, at: str = "") -> 
                     Finding(
                         code="P04",
                         at=at or pointer(*keys[:depth]),
-                        problem=f"'{path}' is not an object, so nothing inside it can be set",
+                        problem=f"'{path}' has no '{key}' that could be set",
                         help="set the value that contains it",
                         source=source,
                     )

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -20,9 +21,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ...graphs.passes.freeze import trained_weights
 from ...specs.findings import InputError
 from ..checkpoint.average import average_weights
 from ..checkpoint.checkpoint import tensors_in
+from ..checkpoint.curve import changes_gradually, curve_at
 from ..checkpoint.saving import Contents, deployed, save
 from ..codegen.build import build
 from ..compile.autotune import Kernels
@@ -44,12 +47,14 @@ from .distributed.sampler import (
 from .distributed.world import World, signal_name
 from .engine import Engine
 from .history import History, LogWindow
-from .optimize import LossScaling, averaged_weights, make_optimizer, set_rate
+from .loss_scaling import LossScaling
 from .passes import Dropouts, chosen_kernels, freeze, planned_graph
+from .recipe.groups import weight_groups
+from .recipe.optimize import averaged_weights, make_optimizer, set_rates
+from .recipe.schedule import peak_of, share_of_peak
 from .restore import newest, restore, state_in
 from .retention import checkpoints, regular, thin
 from .run import CheckpointSettings, Run
-from .schedule import learning_rate
 
 
 def _newest(folder: Path) -> Path | None:
@@ -132,7 +137,7 @@ def _smaller_batches(run: Run) -> str:
         return ""
     written = [f"'{name}' to {size}" for name, size in sizes.items()]
     return (
-        f"set {', '.join(written)} and 'accumulate' to {run.accumulate * 2}, which keeps the"
+        f"set {', '.join(written)} and 'accumulate' to {run.batches_at(1) * 2}, which keeps the"
         f" {'tokens' if has_time_axis(run) else 'rows'} of an update"
     )
 
@@ -196,7 +201,7 @@ class Trainer:
         self.stop_reason, self._stop_signal = "", 0
         self._unchecked = torch.zeros((), dtype=torch.float64)
         """Sum of losses and gradient norms since the last check that they are finite."""
-        if warning := check_share(run.accumulate, world.data_parallel_size):
+        if warning := check_share(run.batch_range()[0], world.data_parallel_size):
             context.listener.log(warning)
         if advice := batch_advice(run, context.placement.device, world.data_parallel_size):
             context.listener.log(advice)
@@ -213,8 +218,10 @@ class Trainer:
         self.engine = Engine(self.model, context.losses, context.graph, world)
         if summary := self.engine.spread():
             context.listener.log(summary)
-        self.optimizer = make_optimizer(self.model, run.optimizer, run.checkpoint.ema)
-        self.engine.prepare(self.optimizer)
+        trained = trained_weights(context.graph, context.freeze, context.train)
+        groups = weight_groups(run.optimizer, context.graph, trained)
+        self._peak = peak_of(run.schedule, context.model.params)
+        self.optimizer = make_optimizer(self.model, groups, self._peak, run.checkpoint.ema)
         self.scaling = LossScaling(context.placement, self.state)
         if restored is not None:
             self.engine.recall(self.optimizer, restored)
@@ -305,7 +312,8 @@ class Trainer:
         """
         eager = "eager" if self.context.graph.segments else ""  # steps are not compiled
         mode = eager or self.state.compiled or self.run.compile
-        if mode == "auto" and self.run.deterministic:  # a measurement may differ in each run
+        gradual = changes_gradually(self.run.dropout)  # would compile layers at each update
+        if mode == "auto" and (self.run.deterministic or gradual):  # a measurement may differ
             mode = "eager"
         measure, placement = None, self.context.placement
         self.model.train()
@@ -336,7 +344,7 @@ class Trainer:
             self.context.corpus,
             self.run.batch,
             self.run.seed,
-            accumulate=self.run.accumulate,
+            accumulate=map(self.run.batches_at, count(self.state.update + 1)),
             at=(self.state.epoch, self.state.position),
             share=(self.world.data_parallel_rank, self.world.data_parallel_size),
             pin=self.context.placement.device.type == "cuda",
@@ -352,7 +360,7 @@ class Trainer:
         """Run one update; return loss, nll and auxiliary loss per target token."""
         state, run, placement = self.state, self.run, self.context.placement
         number = state.update + 1
-        self._dropouts.set(active=number >= run.dropout_from)
+        self._dropouts.set(curve_at(run.dropout, number, run.updates))
         losses = self.context.losses
         micro_batches = micro_batches.to(placement.device)
         total = losses.total(
@@ -387,15 +395,12 @@ class Trainer:
         # values are reported, validated or saved.
         if not placement.waits_for_values:
             self._refuse_infinite()
-        set_rate(self.optimizer, self._rate(number))
+        share = share_of_peak(run.schedule, number, run.updates)
+        set_rates(self.optimizer, share, number, run.updates)
         self.scaling.step(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
         state.update = number
         return summed / total
-
-    def _rate(self, update: int) -> float:
-        d_model = self.context.model.params.get("d_model")
-        return learning_rate(update, self.run.schedule, d_model)
 
     def _refuse_infinite(self) -> None:
         """Stop the run before non-finite weights are reported, validated or saved.
@@ -422,7 +427,7 @@ class Trainer:
             epoch=state.epoch,
             loss=loss,
             nll=nll if losses.has_nll else None,
-            rate=self._rate(state.update),
+            rate=self._peak * share_of_peak(self.run.schedule, state.update, self.run.updates),
             tokens_per_second=window.tokens / seconds,
             target_tokens_per_second=window.target_tokens / seconds,
             parts=dict(zip(losses.reported, parts, strict=True)),

@@ -33,7 +33,7 @@ from weft.runtime.decode.graphed import GraphedStepper
 from weft.runtime.decode.stepper import ModelStepper
 from weft.runtime.spec.check import graph_of
 from weft.runtime.train.losses import ObjectiveLosses
-from weft.runtime.train.optimize import clip_gradient
+from weft.runtime.train.recipe.optimize import clip_gradient
 from weft.specs.load import load, loaded
 from weft.specs.reader import shipped_names
 

@@ -92,7 +92,7 @@ def _maker(data: Path) -> Callable[..., Run]:
             "tokenizers": {"tokenizer": {"type": "bpe", "vocab_size": 40}},
             "batch": {"tokens": 200},
             "updates": 12,
-            "schedule": {"type": "constant", "rate": 0.003},
+            "schedule": {"peak": 0.003},
             "evaluate": {"every": 6, "best": "nll", "metrics": ["perplexity"], "samples": 0},
             "checkpoint": {"every": 4, "keep": 3, "average": 2},
             "predict": {"type": "beam", "beam": 2, "max_extra": 4},

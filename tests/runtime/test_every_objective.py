@@ -34,7 +34,7 @@ from .train.objective.test_text_objectives import RUNS, overrides, write_texts
 pytestmark = pytest.mark.slow
 SHORT = {
     "updates": 2,
-    "schedule": {"type": "constant", "rate": 0.003},
+    "schedule": {"peak": 0.003},
     "checkpoint": {"every": 2, "average": 0},
     "trackers": [],
     "threads": 1,

@@ -100,7 +100,7 @@ def make_runs(data: Path) -> Callable[..., Run]:
             "batch": {"tokens": 300},
             "accumulate": 1,
             "updates": 6,
-            "schedule": {"type": "constant", "rate": 0.003},
+            "schedule": {"peak": 0.003},
             "evaluate": {"every": 3, "metrics": ["evalb", "perplexity"], "best": "evalb"},
             "checkpoint": {"every": 2, "keep": 3, "average": 2},
             "predict": {"type": "tree_beam", "beam": 2, "alpha": 0.3, "max_extra": 60},

@@ -97,7 +97,7 @@ def test_a_pre_norm_rotary_grouped_variant_is_built_by_mouse_and_trains(
     run["data"]["root"] = "corpus"
     run["tokenizers"]["tokenizer"]["vocab_size"] = 60
     run |= {"updates": 4, "compile": "eager"}
-    run["schedule"] |= {"total": 4, "warmup": 1}
+    run["schedule"]["pieces"][0]["over"] = 1
     run["evaluate"] = {"every": 4}
     run["checkpoint"]["every"] = 4
     (tmp_path / "run.json").write_text(json.dumps(run))

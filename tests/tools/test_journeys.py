@@ -75,7 +75,7 @@ def test_an_update_enters_its_optimizer_and_not_what_surrounds_it(walked: Files)
     """From the batch to the step: nothing is planned, validated or written."""
     update, training = ({*walked[name]["entered"]} for name in ("update", "training"))
 
-    assert {UPDATE[0], "runtime/train/optimize.py", "runtime/train/losses.py"} <= update
+    assert {UPDATE[0], "runtime/train/recipe/optimize.py", "runtime/train/losses.py"} <= update
     assert update < training
     around = {
         "runtime/train/plan.py",

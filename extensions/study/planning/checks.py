@@ -56,7 +56,7 @@ def _own_settings(study: StudySettings, base: Base) -> Iterator[Finding]:
     """Yield a finding for each setting of a run that the study itself determines."""
     owners = {"seed": "seeds", "name": "name"}
     owners |= {"data.root": "root"} if study.root is not None else {}
-    owners |= {"updates": "budget", "schedule.total": "budget"} if study.budget.counts else {}
+    owners |= {"updates": "budget"} if study.budget.counts else {}
     places = [("/set", study.set)]
     places += [(pointer("rows", n, "set"), row.set) for n, row in study.rows.items()]
     written: list[tuple[str, str, Any]] = []

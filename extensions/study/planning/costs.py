@@ -7,7 +7,7 @@ from typing import Any
 
 from ....graphs.cost.decode_state import state_by_node
 from ....plugin import Graph, cost_table, default_sizes, deployed_graph, flops, time_axes
-from ....runtime.train.checks.files import MOMENTS
+from ....runtime.train.checks.files import state_floats
 from ....runtime.train.costs import LENGTH, project
 from .base import Run
 
@@ -83,5 +83,5 @@ def _memory(run: Run, graph: Graph) -> int:
     if times:
         rows = min(rows, max(1, run.batch.tokens // LENGTH))
     sizes = dict.fromkeys(graph.spec.axes, rows) | dict.fromkeys(times, LENGTH)
-    floats = graph.parameters() * (2 + MOMENTS[run.optimizer.type])
+    floats = 2 * graph.parameters() + state_floats(run, graph)
     return floats * FLOAT + cost_table(graph, sizes).activation_bytes

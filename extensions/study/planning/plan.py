@@ -315,11 +315,7 @@ def _budgeted(study: StudySettings, base: Base, value: dict[str, Any]) -> dict[s
         updates = max(1, int(tokens / work.tokens_per_update))
     if updates is None:
         return value
-    updated = {**value, "updates": updates}
-    schedule = value.get("schedule")
-    if isinstance(schedule, dict) and "total" in schedule:
-        updated["schedule"] = {**schedule, "total": updates}
-    return updated
+    return {**value, "updates": updates}
 
 
 def _settings(old: Any, new: Any, path: str = "") -> Iterator[str]:

@@ -186,7 +186,7 @@ def lora(
         return
     print(f"wrote {out}: {extends} with LoRA of {count} linear map{'s' * (count != 1)}")
     print(f"{variant.added:,} of {variant.graph.parameters():,} parameters are LoRA")
-    print('to train them alone, a run sets "freeze": ["model"], "train": ["*.lora.*"]')
+    print('to train them alone, a run sets "freeze": ["model"], "train": ["**.lora.**"]')
 
 
 def _write(path: Path, variant: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -34,6 +34,9 @@ from ....specs.reader import RUN_FOLDER, find, run_in
 from ...spec.check import graph_of
 from ..common.command import SPECS, command
 from ..common.parameters import Json, Overrides, SpecName, overridden
+
+if TYPE_CHECKING:
+    from ...train.run import Run
 
 
 @command(
@@ -118,12 +121,12 @@ def show(
             more = "--decode" if passes or code or differs else "--decode --passes"
             raise InputError(problem, location=option, help=f"add {more}")
     trains = (passes or code or differs) and not (decode or export)
-    graph, settings = _opened(spec, overrides, trains=trains)
+    graph, settings, run = _opened(spec, overrides, trains=trains)
     if weights:
         print(json.dumps(weights_of(graph), indent=2) if json_ else render_weights(graph))
         return
     if not (passes or code or differs):
-        print(json.dumps(as_json(graph), indent=2) if json_ else render(graph))
+        _print_tree(graph, run, json_=json_)
         if not json_ and (lengths := _lengths_in_updates(spec, overrides)):
             print(f"\n{lengths}")
         return
@@ -139,6 +142,25 @@ def show(
         print(json.dumps(list(map(_as_json, steps)), indent=2) if json_ else _listed(steps))
     else:
         print("\n\n".join(_sources(steps[-1].graph if purposes and steps else graph)))
+
+
+def _print_tree(graph: Graph, run: Run | None, *, json_: bool) -> None:
+    """Print the nodes of a graph, and how a run updates their weights."""
+    if run is None:
+        print(json.dumps(as_json(graph), indent=2) if json_ else render(graph))
+        return
+    from ....graphs.passes.freeze import trained_weights
+    from ...train.description import recipe, recipe_lines
+    from ...train.recipe.groups import wrong_groups
+
+    trained = trained_weights(graph, run.freeze, run.train if run.freeze else ())
+    if findings := [*wrong_groups(run.optimizer, graph, trained)]:
+        raise SpecError([replace(finding, source=run.name) for finding in findings])
+    value = recipe(run, graph)
+    if json_:
+        print(json.dumps(as_json(graph) | {"recipe": value}, indent=2))
+    else:
+        print("\n".join([render(graph), "", *recipe_lines(value)]))
 
 
 def graph_to_show(spec: str, overrides: list[str] | None) -> Graph:
@@ -158,14 +180,14 @@ def _lengths_in_updates(spec: str, overrides: list[str] | None) -> str:
     folder = Path("outputs") / run.name / "prepared" / "train"
     if not (folder / HEADER).is_file():
         return ""
-    lengths = lengths_in_updates(Corpus.open(folder), run.batch, run.seed, run.accumulate)
+    lengths = lengths_in_updates(Corpus.open(folder), run.batch, run.seed, run.batch_range()[0])
     return f"{lengths}, by {folder.parent}" if lengths else ""
 
 
 def _opened(
     spec: str, overrides: list[str] | None, *, trains: bool = False
-) -> tuple[Graph, Settings]:
-    """Return the graph of a spec or of what a run trains, and the settings of its passes.
+) -> tuple[Graph, Settings, Run | None]:
+    """Return the graph of a spec or of what a run trains, the settings of its passes, and the run.
 
     Args:
         spec: a spec, or a run.
@@ -179,7 +201,7 @@ def _opened(
     """
     if (read := run_in(spec)) is None:
         find(spec, *FOLDERS, RUN_FOLDER)  # an error suggests names of runs too
-        return graph_of(load(spec, overridden(overrides))), Settings()
+        return graph_of(load(spec, overridden(overrides))), Settings(), None
     from ...train.checks.effects import conflicts
     from ...train.checks.model import objective_fits
     from ...train.objective import Objective
@@ -192,7 +214,7 @@ def _opened(
         raise SpecError([replace(finding, source=source) for finding in findings])
     parallel = run.parallel.tensor > 1 or run.parallel.data != "auto"
     processes = 2 * run.parallel.tensor if parallel else 1
-    return graph, settings_of_run(run, unpad=True, processes=processes)
+    return graph, settings_of_run(run, unpad=True, processes=processes), run
 
 
 def _refuse_idle(

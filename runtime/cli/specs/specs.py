@@ -66,6 +66,7 @@ Listed = Literal[
     "readers",
     "metrics",
     "predictors",
+    "optimizers",
     "trackers",
     "exporters",
 ]
@@ -113,6 +114,7 @@ def _lines(kind: str) -> dict[str, str]:
     from ...data.readers.registry import READERS
     from ...decode.predictors.registry import PREDICTORS
     from ...metrics.registry import METRICS
+    from ...train.recipe.optimizers import OPTIMIZERS
     from ...train.trackers import TRACKERS
 
     if kind in _FOLDERS:
@@ -122,6 +124,7 @@ def _lines(kind: str) -> dict[str, str]:
         "readers": READERS,
         "metrics": METRICS,
         "predictors": PREDICTORS,
+        "optimizers": OPTIMIZERS,
         "trackers": TRACKERS,
         "exporters": EXPORTERS,
     }

@@ -29,7 +29,7 @@ def uniform_updates(run: Run) -> Iterator[Finding]:
     It does if a batch is an update, and is cut from a pool with more batches than lengths.  The
     number of batches in an epoch is estimated from the sizes of the files.
     """
-    if run.accumulate > 1 or run.batch.pool < ALIKE:
+    if run.batch_range()[0] > 1 or run.batch.pool < ALIKE:
         return
     batches = _batches_in_epoch(run)
     if batches is not None and min(batches, run.batch.pool) >= ALIKE:

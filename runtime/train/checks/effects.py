@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ....specs.findings import Finding, pointer
-from ....specs.wording import alternatives
+from ...checkpoint.curve import changes_gradually, misplaced
 from ...data.columns.column_settings import (
     ClassSettings,
     ImageSettings,
@@ -15,6 +14,7 @@ from ...data.columns.column_settings import (
     TextSettings,
 )
 from ...data.settings import SPECIAL_TOKENS, PieceSettings, SymbolSettings
+from ..recipe.schedule import wrong_schedule
 from ..run import Run
 from .metrics import metric_places, wrong_metrics
 
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
     import torch
 
     from ..run import Run
-
-_OPTIMIZERS = {
-    "betas": ("adam", "adamw", "muon"),
-    "momentum": ("muon", "sgd"),
-    "eps": ("adam", "adamw", "muon"),
-}
-"""Setting of an optimizer to the optimizers that read it."""
 
 
 def without_effect(run: Run, *, shortened: bool = False) -> Iterator[Finding]:
@@ -39,13 +32,6 @@ def without_effect(run: Run, *, shortened: bool = False) -> Iterator[Finding]:
         shortened: whether the number of updates was overridden, as one does to try a run: what
             happens after its last update is then not reported.
     """
-    for name, readers in _OPTIMIZERS.items():
-        if run.optimizer.type not in readers and changed(run.optimizer, name):
-            yield unused(
-                f"/optimizer/{name}",
-                f"the optimizer '{run.optimizer.type}' has no '{name}'",
-                f"remove it, or set 'type' to {alternatives(readers)}",
-            )
     for name, tokenizer in run.tokenizers.items():
         if not isinstance(tokenizer, SymbolSettings):
             continue
@@ -58,7 +44,7 @@ def without_effect(run: Run, *, shortened: bool = False) -> Iterator[Finding]:
     yield from _evaluation(run)
     yield from _search(run)
     yield from _batch(run)
-    yield from _rates(run, shortened=shortened)
+    yield from _curves(run, shortened=shortened)
     if not shortened:
         yield from _beyond_the_end(run)
     average = 0 if run.checkpoint.ema is not None else run.checkpoint.average
@@ -93,9 +79,6 @@ def changed(settings: Any, name: str) -> bool:
 def _beyond_the_end(run: Run) -> Iterator[Finding]:
     """Yield a finding for each setting that takes effect only after the last update."""
     updates = run.updates
-    if run.dropout_from > updates:
-        problem = f"dropout begins at update {run.dropout_from}, but the run ends at {updates}"
-        yield unused("/dropout_from", problem, f"set it to at most {updates}, or leave it out")
     patience, validations = run.evaluate.patience, -(-updates // run.evaluate.every)
     if patience is not None and patience >= validations:
         problem = f"the run has {validations} validations, so it cannot stop after {patience}"
@@ -103,26 +86,20 @@ def _beyond_the_end(run: Run) -> Iterator[Finding]:
         yield unused("/evaluate/patience", f"{problem} without improvement", help_)
 
 
-def _rates(run: Run, *, shortened: bool) -> Iterator[Finding]:
-    """Yield a finding if some updates do not train, or if the warmup does not end.
-
-    A run that is shortened to try it may end in its warmup, which is then a warning.
-    """
-    updates, schedule = run.updates, run.schedule
-    if schedule.warmup > updates:
-        at = "/schedule/warmup" if changed(schedule, "warmup") else "/updates"
-        finding = unused(
-            at,
-            f"the warmup has {schedule.warmup} updates, but the run ends at {updates}",
-            f"set 'schedule.warmup' to less than {updates}, or 'updates' to more",
-        )
-        yield replace(finding, level="warning") if shortened else finding
-    elif schedule.type == "cosine" and schedule.total < updates and schedule.floor == 0:
-        problem = (
-            f"the learning rate is 0 from update {schedule.total} on, but the run has {updates}"
-        )
-        help_ = f"set 'schedule.total' to {updates}, or a 'schedule.floor'"
-        yield unused("/schedule/total", problem, help_)
+def _curves(run: Run, *, shortened: bool) -> Iterator[Finding]:
+    """Yield a finding for each piece of a curve that the run does not reach or complete."""
+    yield from wrong_schedule(run.schedule, run.updates, shortened=shortened)
+    curves: dict[str, Any] = {"/accumulate": run.accumulate, "/dropout": run.dropout}
+    curves |= {pointer("values", name): value for name, value in run.values.items()}
+    settings = {"/optimizer": run.optimizer}
+    settings |= {
+        pointer("optimizer", "groups", number): run.optimizer.of_group(group)
+        for number, group in enumerate(run.optimizer.groups)
+    }
+    for at, optimizer in settings.items():
+        curves |= {at + pointer(name): curve for name, curve in optimizer.curves().items()}
+    for at, curve in curves.items():
+        yield from () if shortened else misplaced(curve, run.updates, at)
 
 
 def _evaluation(run: Run) -> Iterator[Finding]:
@@ -212,6 +189,12 @@ BYTES = 256
 def conflicts(run: Run) -> Iterator[Finding]:
     """Yield a finding for each setting that cannot be fulfilled because of another one."""
     yield from _parallel(run)
+    if run.compile == "layers" and changes_gradually(run.dropout):
+        yield _conflict(
+            "/compile",
+            "'dropout' changes gradually, so layers would be compiled at each update",
+            "set it to 'auto' or 'eager', or change 'dropout' in steps, without 'to'",
+        )
     for name, tokenizer in run.tokenizers.items():
         if isinstance(tokenizer, PieceSettings):
             yield from _tokenizer(name, tokenizer)
@@ -223,7 +206,7 @@ def _conflict(at: str, problem: str, help_: str) -> Finding:
 
 
 def _parallel(run: Run) -> Iterator[Finding]:
-    data, tensor, kind = run.parallel.data, run.parallel.tensor, run.optimizer.type
+    data, tensor = run.parallel.data, run.parallel.tensor
     if tensor > 1 and run.precision == "float16":
         yield _conflict(
             "/precision",
@@ -236,12 +219,15 @@ def _parallel(run: Run) -> Iterator[Finding]:
             f"'ddp' replicates all weights, but 'tensor' partitions them over {tensor} processes",
             "set it to 'fsdp', or leave it out",
         )
-    elif (data == "fsdp" or tensor > 1) and kind not in ("adam", "adamw"):
-        yield _conflict(
-            "/optimizer/type",
-            f"'{kind}' needs unsharded weights, but 'parallel' shards them",
-            "use 'adam' or 'adamw', or set 'parallel.data' to 'ddp' and 'parallel.tensor' to 1",
-        )
+    if data != "ddp" and run.precision == "float16":
+        optimizers = [run.optimizer, *map(run.optimizer.of_group, run.optimizer.groups)]
+        for kind in (settings.type for settings in optimizers if not settings.elementwise):
+            yield _conflict(
+                "/precision",
+                f"loss scaling does not support '{kind}' where 'parallel' shards the weights",
+                "set it to 'bfloat16' or 'float32', or 'parallel.data' to 'ddp'",
+            )
+            break
 
 
 def _tokenizer(name: str, settings: PieceSettings) -> Iterator[Finding]:
@@ -298,8 +284,9 @@ def batch_advice(run: Run, device: torch.device, processes: int) -> str:
         device: device of the training.
         processes: data-parallel processes, which share the batches of an update.
     """
-    tokens, batches = run.batch.tokens, run.accumulate
-    if device.type != "cuda" or tokens >= FULL or not has_time_axis(run):
+    tokens, batches = run.batch.tokens, run.batch_range()[1]
+    changing = isinstance(run.accumulate, tuple)
+    if device.type != "cuda" or tokens >= FULL or not has_time_axis(run) or changing:
         return ""
     fewer = [
         count

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ....specs.reader import RUNS, upgrade_format
 from ...checkpoint.manifest import RESERVE
 from ...data.readers.split import Source, reader_of
 from ...system.strangers import object_in
+from ..recipe.groups import weight_groups
 from ..retention import RESUMABLE, checkpoints
 from ..run import Run
 
@@ -145,8 +147,18 @@ def _tokenizers_in(folder: Path) -> dict[str, Any]:
 
 _FLOAT = 4
 """Bytes of a float32."""
-MOMENTS = {"adam": 2, "adamw": 2, "muon": 1, "sgd": 1, "adafactor": 0}
-"""Least number of floats that an optimizer stores for each weight."""
+
+
+def state_floats(run: Run, graph: Graph) -> int:
+    """Return the number of floats that the optimizers of a run keep if every weight trains."""
+    shapes = graph.root.weights()
+    return sum(
+        prod(shape)
+        for group in weight_groups(run.optimizer, graph, shapes)
+        for path in group.weights
+        for shape in group.optimizer.state(shapes[path]).values()
+        if shape
+    )
 
 
 def disk_space(run: Run, graph: Graph, folder: Path) -> Iterator[Finding]:
@@ -163,11 +175,11 @@ def disk_space(run: Run, graph: Graph, folder: Path) -> Iterator[Finding]:
     written = -(-run.updates // settings.every)
     average = 0 if settings.ema is not None else settings.average
     retained = min(max(settings.keep, average, RESUMABLE), written)
-    moments = (MOMENTS[run.optimizer.type] + (settings.ema is not None)) * min(RESUMABLE, written)
-    copies = (
-        retained + moments + 1 + bool(settings.average or settings.ema)
-    )  # and `best` and `averaged`
-    needed = graph.parameters() * _FLOAT * copies + RESERVE
+    ema = settings.ema is not None
+    copies = retained + ema * min(RESUMABLE, written) + 1 + bool(settings.average or ema)
+    floats = graph.parameters() * copies  # with `best` and `averaged`
+    floats += state_floats(run, graph) * min(RESUMABLE, written)
+    needed = floats * _FLOAT + RESERVE
     existing = next(
         path for path in [folder.absolute(), *folder.absolute().parents] if path.is_dir()
     )

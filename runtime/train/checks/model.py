@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import get_args
 
 from ....blocks.registry import registry
 from ....graphs.ir.graph import Graph, Part
 from ....graphs.ir.traverse import fixed_weights, position_limits, root_moving, visits, written_ids
 from ....graphs.passes.feeding import unfed
-from ....graphs.passes.freeze import chosen, trained_weights
+from ....graphs.passes.freeze import chosen, selected_weights, trained_weights
 from ....graphs.passes.fuse import is_fusible
 from ....graphs.passes.merge import merged_nodes
 from ....graphs.passes.objective import (
@@ -24,8 +24,9 @@ from ....specs.findings import Finding, InputError, pointer
 from ...data.columns.column_settings import TextSettings
 from ...decode.predictors.search import MaskPredict
 from ...decode.settings import Writing
+from ..recipe.groups import wrong_groups
+from ..recipe.schedule import peak_of
 from ..run import LeftOut, Run
-from ..schedule import learning_rate
 from .batches import stays_padded, unfit_count
 from .effects import changed, longest_text, special_tokens, unused
 from .metrics import metric_places, unknown_losses
@@ -92,45 +93,47 @@ def _trains(graph: Graph) -> Iterator[Finding]:
 
 def _selections(run: Run, graph: Graph) -> Iterator[Finding]:
     """Yield a finding for each selection that selects nothing, or if no weight trains."""
-    wrong = False
-    for key, selections in (
-        ("freeze", run.freeze),
-        ("activation_checkpointing", run.activation_checkpointing),
-    ):
-        texts = (selections,) if isinstance(selections, str) else selections
-        for number, text in enumerate(texts):
-            try:
-                chosen(graph, text)
-            except InputError as error:
-                wrong = True
-                at = pointer(key, *([] if isinstance(selections, str) else [number]))
-                yield Finding(code="R03", at=at, problem=error.problem, help=error.help)
-    if wrong:
+    texts = run.activation_checkpointing
+    selections = [
+        (pointer("activation_checkpointing", *([] if isinstance(texts, str) else [number])), text)
+        for number, text in enumerate((texts,) if isinstance(texts, str) else texts)
+    ]
+    wrong = [*_wrong(selections, lambda text: chosen(graph, text))]
+    freeze = [(pointer("freeze", number), text) for number, text in enumerate(run.freeze)]
+    frozen = [*_wrong(freeze, lambda text: selected_weights(graph, text))]
+    if run.freeze and not frozen:
+        train = [(pointer("train", number), text) for number, text in enumerate(run.train)]
+        frozen += _wrong(train, lambda text: trained_weights(graph, run.freeze, (text,)))
+    yield from (*wrong, *frozen)
+    if frozen:
         return
-    if not run.freeze:
-        weights = graph.root.weights()
-        if weights and fixed_weights(graph).keys() >= weights.keys():
-            yield Finding(
-                code="R04",
-                at="/objective",
-                problem=f"rules of 'init' freeze all weights of '{graph.name}', so nothing trains",
-                help="freeze fewer weights",
-            )
-        return
-    for number, pattern in enumerate(run.train):
-        try:
-            trained_weights(graph, run.freeze, (pattern,))
-        except InputError as error:
-            wrong = True
-            at = pointer("train", number)
-            yield Finding(code="R03", at=at, problem=error.problem, help=error.help)
-    if not wrong and not trained_weights(graph, run.freeze, run.train):
+    trained = trained_weights(graph, run.freeze, run.train if run.freeze else ())
+    weights = graph.root.weights()
+    if weights and not trained:
+        by_run = bool(run.freeze) and not fixed_weights(graph).keys() >= weights.keys()
         yield Finding(
             code="R04",
-            at="/freeze",
-            problem=f"all weights of '{graph.name}' are frozen, so nothing trains",
-            help="freeze fewer parts, or name weights that train in 'train'",
+            at="/freeze" if by_run else "/objective",
+            problem=f"all weights of '{graph.name}' are frozen, so nothing trains"
+            if by_run
+            else f"rules of 'init' freeze all weights of '{graph.name}', so nothing trains",
+            help="freeze fewer parts, or name weights that train in 'train'"
+            if by_run
+            else "freeze fewer weights",
         )
+    else:
+        yield from wrong_groups(run.optimizer, graph, trained)
+
+
+def _wrong(
+    selections: Iterable[tuple[str, str]], select: Callable[[str], object]
+) -> Iterator[Finding]:
+    """Yield a finding for each selection, given with its place, that selects nothing."""
+    for at, text in selections:
+        try:
+            select(text)
+        except InputError as error:
+            yield Finding(code="R03", at=at, problem=error.problem, help=error.help)
 
 
 def _limits(run: Run, graph: Graph) -> Iterator[Finding]:
@@ -183,13 +186,13 @@ def _model_settings(run: Run, graph: Graph) -> Iterator[Finding]:
     if run.padding == "unpadded" and (why := stays_padded(graph)):
         yield Finding(code="R04", at="/padding", problem=why, help="set it to 'auto', or remove it")
     parts = (visit.part for visit in visits(graph.root))
-    if run.dropout_from > 1 and not any(isinstance(part, Part) and part.drops for part in parts):
+    if changed(run, "dropout") and not any(isinstance(part, Part) and part.drops for part in parts):
         problem = f"'{graph.name}' has no dropout with these params"
-        yield unused("/dropout_from", problem, "remove it, or set the params of dropout")
+        yield unused("/dropout", problem, "remove it, or set the params of dropout")
     try:
-        learning_rate(1, run.schedule, deployed_graph(graph).params.get("d_model"))
+        peak_of(run.schedule, deployed_graph(graph).params)
     except InputError as error:
-        yield Finding(code="R04", at="/schedule", problem=error.problem, help=error.help)
+        yield Finding(code="R04", at=error.location, problem=error.problem, help=error.help)
 
 
 def _left_out(run: Run, graph: Graph) -> Iterator[Finding]:

@@ -7,9 +7,9 @@ and each batch gets the same dropout, on one process and on many.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from itertools import count, islice, repeat
 
 import torch
 
@@ -56,7 +56,7 @@ def stream_micro_batches(
     settings: BatchSettings,
     seed: int,
     *,
-    accumulate: int,
+    accumulate: int | Iterable[int],
     at: tuple[int, int] = (0, 0),
     share: tuple[int, int] = (0, 1),
     pin: bool = False,
@@ -71,7 +71,7 @@ def stream_micro_batches(
         data: rows to read.
         settings: bounds of a batch.
         seed: seed of the shuffle, and of the sub-word sampling of a table.
-        accumulate: number of batches in one update, over all processes.
+        accumulate: number of batches in one update, over all processes, or that of each update.
         at: start position: the epoch, from 0, and the number of its batches already used.
         share: data-parallel rank of this process, and number of data-parallel ranks.
         pin: whether the batches are in pinned memory, for a GPU.
@@ -86,6 +86,7 @@ def stream_micro_batches(
         return batch.pinned() if pin else batch
 
     rank, data_parallel_size = share
+    sizes = repeat(accumulate) if isinstance(accumulate, int) else iter(accumulate)
     epoch, position = at
     for stage in stages:
         if stage.begins:
@@ -94,14 +95,15 @@ def stream_micro_batches(
             data, settings, seed, epoch=epoch, position=position, weights=stage.weights
         )
         for _ in count() if stage.updates is None else range(stage.updates):
-            batches = list(islice(plans, accumulate))
+            size = next(sizes)
+            batches = list(islice(plans, size))
             epoch, position, _ = batches[-1]
-            mine = range(rank, accumulate, data_parallel_size)
+            mine = range(rank, size, data_parallel_size)
             yield MicroBatches(
                 epoch=epoch,
                 position=position,
                 batches=tuple((n, read(batches[n][2], batches[n][0])) for n in mine),
-                rounds=-(-accumulate // data_parallel_size),
+                rounds=-(-size // data_parallel_size),
                 tokens={
                     name: sum(int(lengths[rows].sum()) for _, _, rows in batches)
                     for name, lengths in data.axes.items()

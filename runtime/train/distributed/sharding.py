@@ -111,24 +111,6 @@ def _parts(tensor: Tensor) -> int:
     )
 
 
-def apart(groups: list[dict[str, object]]) -> list[dict[str, object]]:
-    """Split the parameter groups of an optimizer by the device mesh of their parameters.
-
-    A fused update handles a complete group and needs all its tensors on one mesh.
-    """
-    split_groups: list[dict[str, object]] = []
-    for group in groups:
-        parameters = group["params"]
-        if not isinstance(parameters, list):
-            raise TypeError(type(parameters).__name__)
-        kinds: dict[object, list[nn.Parameter]] = {}
-        for parameter in parameters:
-            kind = parameter.device_mesh if isinstance(parameter, DTensor) else None
-            kinds.setdefault(kind, []).append(parameter)
-        split_groups += [{**group, "params": members} for members in kinds.values()]
-    return split_groups
-
-
 _APART = 0x85EBCA6B
 """Odd, so that the dropout of the processes of a group differs."""
 

@@ -11,14 +11,16 @@ from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build
-from weft.runtime.train.optimize import (
+from weft.runtime.train.recipe.groups import WeightGroup
+from weft.runtime.train.recipe.optimize import (
+    Optimizers,
     clip_gradient,
     load_optimizer_tensors,
     make_optimizer,
     optimizer_tensors,
-    set_rate,
+    set_rates,
 )
-from weft.runtime.train.run import OptimizerSettings
+from weft.runtime.train.recipe.optimizers import AdamW
 from weft.specs.load import loaded
 
 
@@ -43,15 +45,20 @@ def graph(*, frozen: bool, tie: list[str] | None = None) -> Graph:
     return check(loaded(spec).form, registry())
 
 
-def trained(model: nn.Module, updates: int = 3) -> torch.optim.Optimizer:
+def optimizer_of(model: nn.Module) -> Optimizers:
+    """Return an optimizer of all weights, with weight decay."""
+    names = tuple(name for name, _ in model.named_parameters())
+    return make_optimizer(model, [WeightGroup(AdamW(weight_decay=0.1), names)], 1.0)
+
+
+def trained(model: nn.Module, updates: int = 3) -> Optimizers:
     """Train on random words with weight decay and clipping, and return the optimizer."""
-    settings = OptimizerSettings(type="adamw", weight_decay=0.1, clip=0.5)
-    optimizer = make_optimizer(model, settings)
-    set_rate(optimizer, 0.1)
+    optimizer = optimizer_of(model)
+    set_rates(optimizer, 0.1, 1, 1)
     for _ in range(updates):
         outputs: dict[str, Tensor] = model(words=torch.randint(7, (3, 5)))
         sum(y.square().sum() for y in outputs.values()).backward()
-        clip_gradient(model.parameters(), settings.clip)
+        clip_gradient(model.parameters(), 0.5)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     return optimizer
@@ -106,7 +113,7 @@ def test_the_optimizer_has_no_state_for_a_frozen_table() -> None:
     optimizer = trained(model)
 
     written = optimizer_tensors(optimizer, model)
-    again = make_optimizer(model, OptimizerSettings())
+    again = optimizer_of(model)
     load_optimizer_tensors(again, model, written)
 
     assert {name.rpartition(".")[0] for name in written} == set(model.state_dict()) - {

@@ -276,7 +276,7 @@ def test_a_toy_grammar_is_learnt(form: str, tree_run: Callable[..., Run], tmp_pa
             updates=500,
             linearization=form,
             evaluate={**WATCH, "every": 500},
-            schedule={"type": "cosine", "peak": 0.004, "warmup": 50, "total": 500},
+            schedule={"peak": 0.004, "pieces": [{"to": 1, "over": 50}, {"to": 0}]},
             checkpoint={"every": 100, "average": 1},
         ),
         out=tmp_path / "run",

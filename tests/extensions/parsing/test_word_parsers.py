@@ -172,7 +172,7 @@ def test_it_learns_the_toy_grammar(
         tree_run,
         decoder,
         updates=150,
-        schedule={"type": "cosine", "peak": 0.01, "warmup": 5, "total": 150},
+        schedule={"peak": 0.01, "pieces": [{"to": 1, "over": 5}, {"shape": "cosine", "to": 0}]},
         evaluate={"every": 150, "best": "evalb", "metrics": ["evalb"]},
     )
     result = api.train(run, out=tmp_path / "run")

@@ -66,7 +66,7 @@ def write_study(folder: Path, **changes: Any) -> Path:
         "batch": {"tokens": 200},
         "accumulate": 1,
         "updates": 4,
-        "schedule": {"type": "constant", "rate": 0.003},
+        "schedule": {"peak": 0.003},
         "predict": {"type": "beam", "beam": 1, "max_extra": 4},
         "answers": "target",
         "evaluate": {"every": 2, "best": "nll", "samples": 0},

@@ -72,7 +72,7 @@ def test_an_ensemble_answers_with_the_closest_of_several(
     """Each answer is one of the n best of both models, and the most similar to the corpus."""
     settings, file = run
     root = Path(settings.data.root)
-    words = {"updates": 40, "schedule.rate": 0.01}
+    words = {"updates": 40, "schedule.peak": 0.01}
     prepared = weft.train(file, out=tmp_path / "1", overrides=words).averaged
     other = weft.train(file, out=tmp_path / "2", overrides={**words, "seed": 7}).averaged
     assert prepared is not None

@@ -57,7 +57,7 @@ def test_a_crossed_row_has_the_changes_of_all_its_levels() -> None:
 def test_values_of_which_only_the_end_differs_are_rows_of_their_own() -> None:
     """Names are cut, and equal ones numbered."""
     long = [
-        {"type": "cosine", "peak": 0.001, "warmup": 400, "floor": 0.0, "total": n} for n in (2, 4)
+        {"peak": 0.001, "pieces": [{"to": 1, "over": 400}, {"to": 0, "over": n}]} for n in (2, 4)
     ]
 
     [_, _, *found] = names(grid={"factors": {"s": {"set": "schedule", "values": long}}})

@@ -131,14 +131,6 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "Y07",
         "/grid/factors/s/set",
     ),
-    "length of a schedule": (
-        {
-            "budget": {"updates": 3},
-            "rows": {"a": {"set": {"schedule": {"type": "linear", "peak": 0.1, "total": 9}}}},
-        },
-        "Y07",
-        "/rows/a/set/schedule",
-    ),
     "updates twice": (
         {"budget": {"updates": 3}, "set": {"updates": 3}},
         "Y07",
@@ -190,7 +182,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         {
             "settings": TAUGHT,
             "search": {
-                "factors": {"r": {"set": "schedule.rate", "values": [0.1, 0.2]}},
+                "factors": {"r": {"set": "schedule.peak", "values": [0.1, 0.2]}},
                 "trials": 2,
             },
         },
@@ -275,27 +267,31 @@ def test_a_row_with_other_test_sets_alone_is_an_error(toy_study: Writer) -> None
     assert "except for its test sets" in found.problem
 
 
-def test_budgets_set_the_updates_and_the_length_of_the_schedule(toy_study: Writer) -> None:
+def test_budgets_set_the_updates(toy_study: Writer) -> None:
     """Twice the FLOPs of a row give it twice the updates; a larger row gets fewer."""
-    cosine = {"schedule": {"type": "cosine", "peak": 0.01, "warmup": 1, "total": 4}}
+    cosine = {
+        "schedule": {"peak": 0.01, "pieces": [{"to": 1, "over": 1}, {"shape": "cosine", "to": 0}]}
+    }
     base = plan(toy_study(settings=cosine)).rows[0]
     wanted = 2.01 * base.costs.training_flops
 
     made = plan(toy_study(settings=cosine, budget={"flops": wanted}))
 
     assert [row.run.updates for row in made.rows] == [8, 7, 8]
-    assert [row.run.schedule.total for row in made.rows] == [8, 7, 8]  # type: ignore[union-attr]
     tokens = plan(toy_study(settings=cosine, budget={"tokens": 3 * base.costs.tokens}))
     assert {row.run.updates for row in tokens.rows} == {12}
 
 
 def test_a_budget_that_is_too_small_for_the_schedule_is_named(toy_study: Writer) -> None:
     """The finding is about a warmup of 5 and a total that is in no file."""
-    warm = {"schedule": {"type": "cosine", "peak": 0.01, "warmup": 5, "total": 9}, "updates": 9}
+    warm = {
+        "schedule": {"peak": 0.01, "pieces": [{"to": 1, "over": 5}, {"shape": "cosine", "to": 0}]},
+        "updates": 9,
+    }
 
     [found, *_] = plan(toy_study(settings=warm, budget={"tokens": 500})).errors
 
-    assert found.at.endswith("/schedule/warmup")
+    assert found.at.endswith("/schedule/pieces/0")
     assert any("the budget of the study gives the run" in one for one in found.evidence)
 
 

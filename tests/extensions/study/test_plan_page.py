@@ -113,7 +113,7 @@ def test_the_page_has_the_costs_of_each_row_and_of_all(toy_study: Writer, tmp_pa
 @DOT
 def test_each_row_is_told_and_drawn(toy_study: Writer, tmp_path: Path) -> None:
     """Below the table, which links to it; a row with another setting of the run has no drawing."""
-    rows = {**ROWS, "slow": {"doc": "Half the rate.", "set": {"schedule.rate": 0.0015}}}
+    rows = {**ROWS, "slow": {"doc": "Half the rate.", "set": {"schedule.peak": 0.0015}}}
     path = toy_study(rows=rows)
     plan = weft.Study(path).plan()
 
@@ -126,7 +126,7 @@ def test_each_row_is_told_and_drawn(toy_study: Writer, tmp_path: Path) -> None:
         assert text.startswith(row.name)
         assert row.doc in text
         assert all(line in text for line in row.changes)
-    assert "schedule.rate  0.003 -> 0.0015" in page.rows[2]
+    assert "schedule.peak  0.003 -> 0.0015" in page.rows[2]
     inside = (tmp_path / "plan.html").read_text()
     assert "gated_feed_forward@1" in inside[inside.index("<svg") :]
 

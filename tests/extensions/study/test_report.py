@@ -38,7 +38,7 @@ pytestmark = pytest.mark.integration
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a finished study, in which one job has failed."""
     folder = tmp_path_factory.mktemp("report")
-    rows = {**ROWS, "a+b_c": {"set": {"schedule.rate": 1e30}}}
+    rows = {**ROWS, "a+b_c": {"set": {"schedule.peak": 1e30}}}
     jobs = written(write_study(folder, rows=rows, doc="Is it 100 % & <b>?"), folder / "out")
     for job in jobs:
         try:

@@ -332,7 +332,7 @@ def test_processes_run_jobs_and_one_failure_does_not_stop_the_others(
     toy_study: Writer, tmp_path: Path
 ) -> None:
     """A row whose loss is not finite fails; the report has the others."""
-    rows = {"diverges": {"set": {"schedule.rate": 1e30}}, "swiglu": SWIGLU}
+    rows = {"diverges": {"set": {"schedule.peak": 1e30}}, "swiglu": SWIGLU}
     path, out = toy_study(rows=rows, seeds=[1]), tmp_path / "out"
     command = [sys.executable, "-m", "weft", "study", "run", str(path), "--out", str(out)]
     command += ["--processes", "2", "--speed", "5"]

@@ -22,7 +22,7 @@ from weft.specs.findings import SpecError
 from .conftest import SWIGLU, Writer
 
 FACTORS: dict[str, Any] = {
-    "rate": {"set": "schedule.rate", "low": 1e-4, "high": 1e-1, "log": True},
+    "rate": {"set": "schedule.peak", "low": 1e-4, "high": 1e-1, "log": True},
     "heads": {"param": "heads", "values": [1, 2]},
     "feed-forward": {"levels": {"plain": {}, "swiglu": SWIGLU}},
 }
@@ -53,7 +53,7 @@ def test_a_point_is_a_row_with_the_changes_of_all_factors() -> None:
         axes(), {"rate": 0.01, "heads": "2", "feed-forward": "swiglu"}, "trial-0", "study.json"
     )
 
-    assert row.change.set == {"schedule.rate": 0.01}
+    assert row.change.set == {"schedule.peak": 0.01}
     assert row.change.params == {"heads": 2}
     assert list(row.change.patch) == SWIGLU["patch"]
 

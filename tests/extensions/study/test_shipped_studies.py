@@ -92,10 +92,10 @@ def test_each_row_for_small_data_trains(tmp_path: Path) -> None:
     changes = {
         "params.model": {"spec": "transformer-rotary", "params": tiny},
         "tokenizers.tokenizer": {"type": "bpe", "vocab_size": 40},
-        "dropout_from": 0,
+        "dropout": 1,
         "batch.tokens": 400,
         "checkpoint": {"every": 1, "keep": 2, "average": 2},
-        "schedule": {"type": "constant", "rate": 0.003},
+        "schedule": {"peak": 0.003},
         "evaluate": {"every": 2, "best": "nll", "samples": 0},
         "predict": {"type": "beam", "beam": 1, "max_extra": 4},
         "precision": "float32",

@@ -25,7 +25,7 @@ def test_a_tied_weight_trains_under_all_of_its_paths() -> None:
 
     assert not frozen & tied
     assert any(name.startswith("encoder.") for name in frozen)
-    with pytest.raises(InputError, match="names no frozen weight"):
+    with pytest.raises(InputError, match="selects no frozen weight"):
         frozen_weights(graph, ["encoder"], ["head.weight"])
 
 

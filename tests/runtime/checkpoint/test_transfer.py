@@ -128,7 +128,7 @@ def test_a_run_starts_from_a_checkpoint(trained: api.Model, toy_run: Maker, tmp_
         start=str(start),
         params={**SMALL, "layers": 2},
         updates=1,
-        schedule={"type": "constant", "rate": 1e-9},
+        schedule={"peak": 1e-9},
     )
     messages: list[str] = []
 

@@ -394,7 +394,7 @@ def test_trains_evaluates_averages_and_translates(
     [
         ({"updats": 3}, "did you mean 'updates'?"),
         ({"optimizer": {"beta": 3}}, "did you mean 'betas'?"),
-        ({"schedule": {"type": "noam", "warmpu": 3}}, "did you mean 'warmup'?"),
+        ({"schedule": {"peaks": 3}}, "did you mean 'peak'?"),
         ({"format": 4}, "unknown format 4"),
         ({"objective": "../../etc/passwd.json"}, "'weft list objectives' lists those that ship"),
         ({"objective": "mine.jsn"}, "did you mean 'mine'?"),

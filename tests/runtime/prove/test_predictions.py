@@ -33,7 +33,7 @@ def write_run(folder: Path, predict: dict[str, Any]) -> str:
         "answers": "target",
         "batch": {"tokens": 100},
         "updates": 2,
-        "schedule": {"type": "constant", "rate": 0.001},
+        "schedule": {"peak": 0.001},
     }
     (folder / "run.json").write_text(json.dumps(value))
     return str(folder / "run.json")

@@ -23,7 +23,7 @@ def written(toy_run: Maker) -> Written:
     """Return a factory of valid runs as JSON, with changes by top-level key; None removes one."""
 
     def write(**changes: Any) -> dict[str, Any]:
-        run = toy_run(schedule={"type": "constant", "rate": 0.001})
+        run = toy_run(schedule={"peak": 0.001})
         value: dict[str, Any] = run.model_dump(mode="json", by_alias=True, exclude_unset=True)
         value |= changes
         return {key: inner for key, inner in value.items() if inner is not None}
@@ -46,15 +46,15 @@ def test_mistakes_of_form_and_of_meaning_are_told_together(written: Written) -> 
     value = written(
         tokenizers={"tokenizer": {"type": "bpe", "vocab_size": 2}},
         params={"model": {"spec": "transformer-tny"}},
-        dropout_from=100,
+        dropout=[{"over": 100}, {"from": 1}],
         accumulate="2",
     )
     value["data"]["train"]["lines"]["target"] = ["trian.tgt"]
 
     assert sorted(told(value)) == [
         ("N08", "/params/model/spec"),
-        ("R01", "/dropout_from"),
         ("R02", "/data/train/lines/target/0"),
+        ("R08", "/dropout/1"),
         ("S04", "/accumulate"),
         ("S04", "/tokenizers/tokenizer/vocab_size"),
     ]
@@ -62,9 +62,9 @@ def test_mistakes_of_form_and_of_meaning_are_told_together(written: Written) -> 
 
 def test_a_misspelled_key_is_read_as_the_key_that_was_meant(written: Written) -> None:
     """Its value is checked where it is written."""
-    value = written(updates=None, update=5, schedule={"type": "constant", "rate": 1, "warmup": 9})
+    value = written(updates=None, update=5, schedule={"peak": 1, "pieces": [{"to": 1, "over": 9}]})
 
-    assert told(value) == [("S03", "/update"), ("R01", "/schedule/warmup")]
+    assert told(value) == [("S03", "/update"), ("R08", "/schedule/pieces/0")]
 
 
 def test_each_column_with_an_unknown_tokenizer_is_told_but_not_the_unused_one(

@@ -85,12 +85,12 @@ def test_rows_of_a_study_share_an_objective(
 
 def test_a_wrong_run_has_no_required_objective(toy_run: Callable[..., Run]) -> None:
     """Nothing trains from a plan with errors, and all of them are raised."""
-    plan = plan_run(toy_run(objective="translatoin", dropout_from=10**9), "toy")
+    plan = plan_run(toy_run(objective="translatoin", dropout=[{"over": 10**9}, {"from": 1}]), "toy")
 
     with pytest.raises(SpecError) as caught:
         plan.required()
 
-    assert {finding.at for finding in caught.value.findings} == {"/objective", "/dropout_from"}
+    assert {finding.at for finding in caught.value.findings} == {"/objective", "/dropout/1"}
 
 
 @pytest.mark.integration

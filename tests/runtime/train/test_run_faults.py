@@ -37,7 +37,7 @@ RUN: dict[str, Any] = {
     "accumulate": 4,
     "updates": 12,
     "optimizer": {"type": "adam", "clip": 1.0},
-    "schedule": {"type": "cosine", "peak": 0.003, "warmup": 4, "total": 12},
+    "schedule": {"peak": 0.003, "pieces": [{"to": 1, "over": 4}, {"shape": "cosine", "to": 0}]},
     "evaluate": {"every": 6, "metrics": ["bleu"], "best": "bleu"},
     "checkpoint": {"every": 4, "keep": 3, "average": 2},
     "predict": {"type": "beam", "beam": 2, "max_extra": 4},

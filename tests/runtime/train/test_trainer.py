@@ -187,7 +187,7 @@ def test_a_loss_that_is_not_finite_stops_before_it_spoils(toy_run: Maker, tmp_pa
     """With a huge rate the run stops, and its earlier checkpoint is complete and finite."""
     run = toy_run(
         updates=200,
-        schedule={"type": "constant", "rate": 1e30},
+        schedule={"peak": 1e30},
         checkpoint={"every": 1, "keep": 1, "average": 0},
     )
 
@@ -246,7 +246,7 @@ def test_accumulating_equals_a_larger_batch(toy_run: Maker, tmp_path: Path) -> N
         evaluate={"every": 9, "best": "nll"},
         # A large eps makes the update follow the gradient's size, not its sign.
         optimizer={"eps": 1.0},
-        schedule={"type": "constant", "rate": 1.0},
+        schedule={"peak": 1.0},
     )
     two = one.model_copy(
         update={"batch": one.batch.model_copy(update={"max_sentences": 100}), "accumulate": 2}
@@ -415,7 +415,7 @@ def test_a_run_older_than_a_setting_resumes_without_a_warning(begun_run: Run, be
 
 @pytest.mark.slow
 def test_late_dropout_starts_at_its_update(toy_run: Maker, tmp_path: Path) -> None:
-    """The run equals one without dropout until `dropout_from`, then one with it, also resumed."""
+    """The run equals one without dropout until its piece begins, then one with it, also resumed."""
     base = toy_run(updates=3, checkpoint={"every": 3, "keep": 3, "average": 2})
     model = base.params["model"]
 
@@ -423,10 +423,10 @@ def test_late_dropout_starts_at_its_update(toy_run: Maker, tmp_path: Path) -> No
         return {"model": {**model, "params": {**model["params"], "dropout": dropout}}}
 
     calm = base.model_copy(update={"params": params(0.0)})
-    late_run = {"params": params(0.5), "dropout_from": 4, "updates": 6}
-    longer = base.model_copy(update=late_run)
+    late_run = {"params": params(0.5), "dropout": [{"over": 3}, {"from": 1}], "updates": 6}
+    longer = Run.model_validate({**base.model_dump(by_alias=True), **late_run})
     late = tmp_path / "late.json"
-    late.write_text(json.dumps(longer.model_dump(mode="json")))
+    late.write_text(json.dumps(longer.model_dump(mode="json", by_alias=True)))
 
     plain = api.train(calm, out=tmp_path / "0")
     three = api.train(late, out=tmp_path / "1", overrides={"updates": 3})
@@ -448,7 +448,7 @@ def test_patience_ends_a_run_that_gets_no_better(toy_run: Maker, tmp_path: Path)
     """With a tiny learning rate the first validation stays the best, so the patience runs out."""
     run = toy_run(
         updates=50,
-        schedule={"type": "constant", "rate": 0.5},
+        schedule={"peak": 0.5},
         evaluate={"every": 2, "best": "nll", "patience": 2},
     )
 
@@ -469,7 +469,7 @@ def test_best_is_the_validation_with_the_lowest_nll(toy_run: Maker, tmp_path: Pa
 
 def test_learns_a_toy_language(toy_run: Maker, tmp_path: Path) -> None:
     """The loss falls below three quarters, so the sign of the gradient is right."""
-    run = toy_run(updates=30, schedule={"type": "constant", "rate": 0.01})
+    run = toy_run(updates=30, schedule={"peak": 0.01})
     result = api.train(run, out=tmp_path / "run")
 
     losses = [e["nll"] for e in read(tmp_path / "run") if e["type"] == "train"]

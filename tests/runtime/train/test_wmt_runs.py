@@ -11,8 +11,8 @@ import pytest
 from weft.graphs.passes.objective import deployed_graph
 from weft.runtime.train.objective import Objective
 from weft.runtime.train.plan import load_run
+from weft.runtime.train.recipe.schedule import of_paper, peak_of
 from weft.runtime.train.run import Run
-from weft.runtime.train.schedule import Noam, learning_rate
 from weft.specs.reader import find
 
 BASE = {"d_model": 512, "layers": 6, "heads": 8, "d_ff": 2048}
@@ -50,7 +50,7 @@ def test_settings_are_those_of_the_paper(loaded: tuple[Run, str]) -> None:
         1e-9,
     )
     assert run.optimizer.clip is None
-    assert run.schedule == Noam(scale=1.0, warmup=4000)
+    assert run.schedule == of_paper()
     assert (graph.params["label_smoothing"], graph.params["spread"]) == (0.1, "others")
     assert run.checkpoint.average == averaged <= run.checkpoint.keep
     assert run.checkpoint.every * seconds == 600  # ten minutes
@@ -59,7 +59,7 @@ def test_settings_are_those_of_the_paper(loaded: tuple[Run, str]) -> None:
     # About 25,000 tokens per side, a tenth of it padding; one batch for each of 8 devices.
     assert run.accumulate == 8
     assert run.accumulate * run.batch.tokens * 0.9 == pytest.approx(25_000, rel=0.01)
-    peak = learning_rate(4000, run.schedule, sizes["d_model"])
+    peak = peak_of(run.schedule, {"d_model": sizes["d_model"]})
     assert peak == pytest.approx(6.99e-4 if sizes is BASE else 4.94e-4, rel=1e-3)
 
 
@@ -73,7 +73,7 @@ def test_shipped_runs_set_every_relevant_setting(loaded: tuple[Run, str]) -> Non
     written = json.loads(find(loaded[0].name, "runs").read_text())
 
     deciding = (
-        "objective params data tokenizers batch accumulate dropout_from updates optimizer schedule"
+        "objective params data tokenizers batch accumulate updates optimizer schedule"
         " precision evaluate checkpoint predict seed"
     )
     assert set(deciding.split()) <= written.keys()

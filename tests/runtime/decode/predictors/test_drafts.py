@@ -56,7 +56,7 @@ def folder(toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPath
     """Return the checkpoint of a run that drafts and answers greedily, with at most 3 words."""
     folder = tmp_path_factory.mktemp("drafts")
     predict = {"type": "beam", **GREEDY, "drafts": [{**DRAFT, **GREEDY}]}
-    run = toy_run_module(schedule={"type": "constant", "rate": 0.05})
+    run = toy_run_module(schedule={"peak": 0.05})
     weft.train(written(run, folder, predict), out=folder / "out")
     return folder / "out/best"
 

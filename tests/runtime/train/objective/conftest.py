@@ -158,7 +158,7 @@ def write_run(folder: Path, objective: str | dict[str, Any], **changes: Any) -> 
         "tokenizers": {"text": {"type": "bpe", "vocab_size": 40}},
         "batch": {"tokens": 200},
         "updates": 12,
-        "schedule": {"type": "constant", "rate": 0.003},
+        "schedule": {"peak": 0.003},
         "evaluate": {"every": 6, "best": "nll"},
         "checkpoint": {"every": 4, "keep": 3, "average": 2},
         "trackers": [],

@@ -153,7 +153,7 @@ def test_a_run_learns_to_reverse_words(toy_run: Callable[..., Any], tmp_path: Pa
         tokenizers={"tokenizer": {"type": "bpe", "vocab_size": 60}},
         updates=300,
         batch={"tokens": 500},
-        schedule={"type": "constant", "rate": 0.003},
+        schedule={"peak": 0.003},
         evaluate={"every": 300, "best": "nll", "samples": 0},
         checkpoint={"every": 300, "keep": 1, "average": 1},
     )

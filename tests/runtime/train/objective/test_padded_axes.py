@@ -78,7 +78,7 @@ def run_in(folder: Path) -> Path:
         "batch": {"tokens": 60},
         "accumulate": 1,
         "updates": 2,
-        "schedule": {"type": "constant", "rate": 0.01},
+        "schedule": {"peak": 0.01},
         "evaluate": {"every": 1, "metrics": ["bleu"]},
         "checkpoint": {"every": 2},
         "trackers": [],

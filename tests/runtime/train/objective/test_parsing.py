@@ -96,7 +96,7 @@ def objective_run(root: Path, kind: Kind, decoder: str, **changes: Any) -> Run:
         "batch": {"tokens": 300},
         "accumulate": 1,
         "updates": 6,
-        "schedule": {"type": "constant", "rate": 0.003},
+        "schedule": {"peak": 0.003},
         "evaluate": {"every": 3, "metrics": ["evalb"], "best": "evalb"},
         "checkpoint": {"every": 2, "keep": 3, "average": 2},
         "predict": kind.predict,

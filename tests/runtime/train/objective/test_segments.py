@@ -172,7 +172,7 @@ def write(folder: Path, **changes: Any) -> Path:
     run |= {
         "batch": {"tokens": 3 * SIZE},
         "updates": 6,
-        "schedule": {"type": "constant", "rate": 0.01},
+        "schedule": {"peak": 0.01},
     }
     run |= {"evaluate": {"every": 3, "best": "nll"}, "checkpoint": {"every": 3, "average": 0}}
     run |= {"accumulate": 2, "compile": "eager", "trackers": [], **changes}

@@ -139,7 +139,7 @@ def run_of(objective: str, data: Path, **changes: Any) -> Run:
         "batch": {"tokens": 200_000 if kind == SOUND else 250},
         "accumulate": 1,
         "updates": 30,
-        "schedule": {"type": "constant", "rate": 0.01},
+        "schedule": {"peak": 0.01},
         "evaluate": {"every": 15, "best": "loss"},
         "checkpoint": {"every": 15, "average": 2},
         "trackers": [],

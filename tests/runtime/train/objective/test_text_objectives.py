@@ -104,7 +104,7 @@ def overrides(name: str, data: Path, **changes: Any) -> dict[str, Any]:
         "data.root": str(data),
         "params.model": {"spec": spec, "params": params},
         "updates": 20,
-        "schedule": {"type": "constant", "rate": 0.01},
+        "schedule": {"peak": 0.01},
         "evaluate.every": 10,
         "checkpoint": {"every": 10, "average": 2},
         "threads": 1,
@@ -227,7 +227,7 @@ def test_a_classifier_starts_from_a_masked_language_model(
     shutil.copy(best / "text.model", data / "text.model")
     frozen.pop("tokenizers.text.vocab_size")
     frozen["tokenizers"] = {"text": {"type": "file", "path": "text.model"}}
-    frozen["schedule"] = {"type": "constant", "rate": 1e-12}
+    frozen["schedule"] = {"peak": 1e-12}
 
     result = api.train(name, out=tmp_path / "out", overrides=frozen)
 

@@ -154,7 +154,7 @@ def test_frozen_parts_keep_their_weights_and_have_no_optimizer_state(
     untrained = api.train(
         file,
         out=tmp_path / "untrained",
-        overrides={"schedule.rate": 1e-30, "updates": 1, "checkpoint.average": 0},
+        overrides={"schedule.peak": 1e-30, "updates": 1, "checkpoint.average": 0},
     )
 
     after, before = weights(result.checkpoint), weights(untrained.checkpoint)  # type: ignore[arg-type]
@@ -241,7 +241,7 @@ def test_a_run_starts_from_a_deployed_model_or_from_an_objective(
     """Both fill the model of another objective."""
     first = api.train(objective_run("translation"), out=tmp_path / "first")
     model = weights(first.averaged)  # type: ignore[arg-type]
-    still = {"schedule": {"type": "constant", "rate": 1e-30}, "updates": 1}
+    still = {"schedule": {"peak": 1e-30}, "updates": 1}
     still["checkpoint"] = {"average": 0}
     inside = {k.removeprefix("model."): v for k, v in weights(first.checkpoint).items()}  # type: ignore[arg-type]
 

@@ -14,8 +14,9 @@ from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.system.lock import locked
 from weft.runtime.system.strangers import DamagedError
+from weft.runtime.train.recipe.optimizers import Sgd
 from weft.runtime.train.retention import checkpoints
-from weft.runtime.train.run import OptimizerSettings, Run
+from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 
 from ...checkpoint.test_manifest import flip
@@ -152,9 +153,9 @@ def test_other_training_data_give_a_warning(begun: tuple[Run, Path], tmp_path: P
 def test_another_optimizer_names_a_way_out(begun: tuple[Run, Path]) -> None:
     """The state of one optimizer means nothing to another."""
     run, folder = begun
-    other = run.model_copy(update={"optimizer": OptimizerSettings(type="sgd")})
+    other = run.model_copy(update={"optimizer": Sgd()})
 
-    with pytest.raises(InputError, match=r"optimizer 'adam'.*\n.*\n.*set 'optimizer.type' to"):
+    with pytest.raises(InputError, match=r"optimizer 'adam'.*'sgd'.*\n.*\n.*restore 'optimizer'"):
         api.train(other, out=folder, resume=True)
 
 

@@ -43,8 +43,8 @@ def test_dropout_is_switched_off_and_on_again(tmp_path: Path, node: dict[str, ob
     x = torch.randn(8, 6, 8)
     dropouts = Dropouts(model, weft.load(path).graph())
 
-    dropouts.set(active=False)
+    dropouts.set(0.0)
     assert model(x=x)["y"].equal(model(x=x)["y"])
 
-    dropouts.set(active=True)
+    dropouts.set(1.0)
     assert not model(x=x)["y"].equal(model(x=x)["y"])

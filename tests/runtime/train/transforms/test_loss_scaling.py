@@ -13,7 +13,7 @@ from weft.runtime import api
 from weft.runtime.train.context import State
 from weft.runtime.train.device import Place, choose
 from weft.runtime.train.history import read
-from weft.runtime.train.optimize import LossScaling
+from weft.runtime.train.loss_scaling import LossScaling
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 

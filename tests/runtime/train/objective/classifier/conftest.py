@@ -61,7 +61,7 @@ RUN: dict[str, Any] = {
     "batch": {"tokens": 200},
     "accumulate": 1,
     "updates": 20,
-    "schedule": {"type": "constant", "rate": 0.05},
+    "schedule": {"peak": 0.05},
     "predict": "argmax",
     "answers": "label",
     "evaluate": {"every": 20, "metrics": ["accuracy"], "best": "accuracy"},

@@ -104,7 +104,7 @@ def started(
     [tokenizer] = checkpoint.glob("*.model")
     shutil.copy(tokenizer, folder / "pieces.model")
     pieces = {"type": "file", "path": "pieces.model"}
-    still = {"updates": 1, "schedule": {"type": "constant", "rate": 1e-30}}
+    still = {"updates": 1, "schedule": {"peak": 1e-30}}
     still |= {"checkpoint": {"every": 1, "average": 1}, "start": str(checkpoint)}
     path = write(folder, objective, classes, tokenizers={"pieces": pieces}, **still, **changes)
     log = Log()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from weft.runtime import api
-from weft.runtime.checkpoint.update_values import Ramp, values_at
+from weft.runtime.checkpoint.curve import Piece, values_at
 from weft.runtime.train.history import read
 from weft.specs.findings import SpecError
 
@@ -42,11 +42,13 @@ def losses(folder: Path) -> list[float]:
     return [event["loss"] for event in read(folder) if "nll" in event]
 
 
-def test_a_ramp_is_linear_between_two_updates() -> None:
+def test_a_value_is_linear_between_two_updates() -> None:
     """By hand: constant, a quarter, half, and constant."""
-    ramp = Ramp.model_validate({"from": 1.0, "to": 3.0, "over": 4, "after": 10})
+    written = ({"from": 1.0, "over": 10}, {"to": 3.0, "over": 4})
+    ramp = tuple(Piece.model_validate(piece) for piece in written)
+    updates = (1, 10, 11, 12, 14, 99, None)
 
-    values = [values_at({"rate": ramp, "fixed": 2.5}, n) for n in (1, 10, 11, 12, 14, 99, None)]
+    values = [values_at({"rate": ramp, "fixed": 2.5}, n, 100) for n in updates]
 
     assert [value["rate"] for value in values] == [1.0, 1.0, 1.5, 2.0, 3.0, 3.0, 3.0]
     assert {value["fixed"] for value in values} == {2.5}
@@ -66,7 +68,7 @@ def test_a_constant_value_is_the_weight_of_a_loss(objective_run: Writer, tmp_pat
 @pytest.mark.integration
 def test_a_changing_value_resumes_with_the_same_bits(objective_run: Writer, tmp_path: Path) -> None:
     """It is a function of the update; and it changes the training."""
-    changing = {"rate": {"from": 0, "to": 2, "over": 8}}
+    changing = {"rate": [{"to": 2}]}
     straight, again = resumed(objective_run(ANNEALED, values=changing), tmp_path)
     api.train(objective_run(ANNEALED, values={"rate": 0}), out=tmp_path / "without")
 
@@ -79,8 +81,9 @@ def test_a_changing_value_resumes_with_the_same_bits(objective_run: Writer, tmp_
     [
         ({}, "/inputs/rate", "no column fills the input 'rate'"),
         ({"rate": 1, "rat": 2}, "/values/rat", "has no input 'rat'"),
-        ({"rate": {"from": 1, "to": 1, "over": 5}}, "/values/rate", "1 at every update"),
-        ({"rate": {"from": 1, "to": 2}}, "/values/rate", "missing"),
+        ({"rate": [{"from": 1, "to": 1}]}, "/values/rate/0/to", "1 in the whole piece"),
+        ({"rate": [{"over": 50}, {"to": 2}]}, "/values/rate/1", "begins after update 50"),
+        ({"rate": {"from": 1, "to": 2}}, "/values/rate", "must be a number"),
         ({"rate": 1, "source": 2}, "/values/source", "'source' is a column"),
         ({"rate": "0.5"}, "/values/rate", ""),
     ],

@@ -1,0 +1,1 @@
+"""How the weights of a run are updated: optimizers, groups of weights, rates and their schedule."""
