@@ -124,7 +124,7 @@ class Stretch:
         """Return the value at one of its updates."""
         piece, start = self.piece, self.start
         if piece.shape == "power":
-            value = start * (update / max(1, self.after)) ** piece.exponent
+            value = start * math.pow(update / max(1, self.after), piece.exponent)
             if piece.to is None:
                 return value
             return max(piece.to, value) if piece.exponent < 0 else min(piece.to, value)

@@ -77,7 +77,7 @@ class Subject:
             return self.trainable_as(self.graph)
         model = random_model(self.graph, seed, noise=noise)
         model.train()
-        Dropouts(model, self.graph).set(active=False)
+        Dropouts(model, self.graph).set(0.0)
         return model
 
     def trainable_as(self, graph: Graph) -> nn.Module:
@@ -85,7 +85,7 @@ class Subject:
         model = build_empty(graph).to(torch.get_default_dtype())
         model.load_state_dict(self.model.state_dict())
         model.train()
-        Dropouts(model, graph).set(active=False)
+        Dropouts(model, graph).set(0.0)
         return model
 
     def batch(self, times: int = 1) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,7 @@ def _resumed(model: nn.Module, context: TrainingContext, checkpoint: Checkpoint)
     listener.log(f"resuming after update {state.update} from {folder}")
 
 
-def _updaters(run: dict[str, Any]) -> list[str]:
+def _updaters(run: Mapping[str, Any]) -> list[str]:
     """Return which optimizers of a run, as written, keep state for which weights."""
     optimizer = run.get("optimizer", {})
     kind = optimizer.get("type", "adam")

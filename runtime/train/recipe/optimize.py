@@ -57,10 +57,11 @@ def make_optimizer(
     for group in groups:
         trainable = {path: every[path] for path in group.weights if every[path].requires_grad}
         if not group.optimizer.elementwise:
+            sharded = {p: p.detach() for p in trainable.values()}
             copies |= {
-                parameter: nn.Parameter(parameter.detach().full_tensor())
-                for parameter in trainable.values()
-                if isinstance(parameter, DTensor)
+                parameter: nn.Parameter(tensor.full_tensor())
+                for parameter, tensor in sharded.items()
+                if isinstance(tensor, DTensor)
             }
         if torch_groups := list(_torch_groups(group, trainable, copies, peak)):
             parts.append(group.optimizer.make(torch_groups))
@@ -140,7 +141,7 @@ class Optimizers(torch.optim.Optimizer):
         scales = {name: getattr(self, name) for name in _OF_SCALER if hasattr(self, name)}
         for part in self.parts:
             vars(part).update(scales)
-            part.step()  # type: ignore[no-untyped-call]
+            part.step()
         with torch.no_grad():
             for sharded, complete in self.copies.items():
                 sharded.copy_(shards_like(complete.detach(), sharded))

@@ -108,7 +108,8 @@ def _option_schemas(
     options = {}
     for name, field in form.model_fields.items():
         if name not in (*_OF_THE_RUN, "type"):
-            written = handler(TypeAdapter(Annotated[field.annotation, field]).core_schema)
+            option: Any = Annotated[field.annotation, field]
+            written = handler(TypeAdapter(option).core_schema)
             written.pop("default", None)
             options[name] = {**written, "description": field.description or ""}
     return options
