@@ -1,6 +1,6 @@
 """The learning rate of a run: its peak, and the pieces in which it rises and falls.
 
-Not here: setting the rate of an optimizer (`optimize.py`), the pieces (`../../model/curve.py`).
+Not here: setting the rate of an optimizer (`optimize.py`), the pieces (`../../checkpoint/curve.py`).
 """
 
 from __future__ import annotations
