@@ -1,6 +1,7 @@
 """The learning rate of a run: its peak, and the pieces in which it rises and falls.
 
-Not here: setting the rate of an optimizer (`optimize.py`), the pieces (`../../checkpoint/curve.py`).
+Not here: setting the rate of an optimizer (`optimize.py`), and the pieces
+(`../../checkpoint/curve.py`).
 """
 
 from __future__ import annotations
