@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from pydantic import field_validator, model_validator
@@ -23,6 +23,9 @@ from .masking import (
 )
 from .patterns import LEAD, Names, Pattern, aligned, axis_names, lower, port_type
 
+_ALONE = ("squared_relu", "sigmoid")
+"""Kinds of which each weight depends on one score."""
+
 
 class SoftmaxParams(Params):
     """Params of `softmax`."""
@@ -31,9 +34,12 @@ class SoftmaxParams(Params):
     """The axes of the value, such as `b h t s`."""
     over: str = ""
     """The axis along which the weights compete; by default, the last of `y`."""
-    kind: Literal["softmax", "log_softmax", "softmax1", "squared_relu", "sparsemax"] = "softmax"
+    kind: Literal["softmax", "log_softmax", "softmax1", "squared_relu", "sparsemax", "sigmoid"] = (
+        "softmax"
+    )
     """`softmax1` is exp(x) / (1 + sum exp(x)), which may give no weight to anything; `squared_relu`
-    is max(0, x)^2, and does not normalize; `sparsemax` is the nearest point of the simplex."""
+    is max(0, x)^2, and does not normalize, nor does `sigmoid`; `sparsemax` is the nearest point of
+    the simplex."""
     causal: str = ""
     """The axis whose positions see only their own and earlier ones along `over`, such as `t`;
     empty if they see all."""
@@ -88,7 +94,7 @@ def _typed(params: SoftmaxParams, types: Mapping[str, ValueType]) -> Signature:
     axes = tuple(map(lower, pattern.result))
     inputs = [Port("x", ValueType(types["x"].kind, axes), doc="scores")]
     inputs += [mask_port(of_mask) for of_mask in pattern.values[1:]]
-    pointwise = params.causal or params.kind == "squared_relu"
+    pointwise = params.causal or params.kind in _ALONE
     return Signature(
         inputs=tuple(inputs) if len(inputs) > 1 else (*inputs, MASK),
         outputs=(Port("y", ValueType("f", axes), doc="weights; 0 where the mask is false"),),
@@ -145,15 +151,15 @@ def _written(part: Part) -> list[str]:
         masks.append("later")
     if len(pattern.values) > 1:
         masks.append(f"~mask{aligned(names, pattern.values[1])}")
-    *before, weights = _WEIGHTS[params.kind]("x", over)
+    weights = _weights(params.kind, over)
     if not masks:
-        return [*before, f"return {weights}"]
+        return [f"return {weights}"]
     if masks == ["later"]:  # each query sees at least itself
-        return [*lines, "x = x.masked_fill(later, -torch.inf)", *before, f"return {weights}"]
+        return [*lines, "x = x.masked_fill(later, -torch.inf)", f"return {weights}"]
     lines.append(f"excluded = {' | '.join(masks)}")
     lines.append("x = x.masked_fill(excluded, torch.finfo(x.dtype).min)")
     nothing = "-torch.inf" if params.kind == "log_softmax" else "0.0"
-    return [*lines, *before, f"return {weights}.masked_fill(excluded, {nothing})"]
+    return [*lines, f"return {weights}.masked_fill(excluded, {nothing})"]
 
 
 def _later(query: int, over: int, index: str) -> list[str]:
@@ -165,43 +171,20 @@ def _later(query: int, over: int, index: str) -> list[str]:
     return lines
 
 
-def _softmax(x: str, dim: int) -> list[str]:
-    return [f"torch.softmax({x}, {dim})"]
+_TORCH = ("softmax", "log_softmax")
+"""Kinds that are functions of torch; the others are those of `blocks/kernels/softmax.py`."""
 
 
-def _log_softmax(x: str, dim: int) -> list[str]:
-    return [f"torch.log_softmax({x}, {dim})"]
+def _weights(kind: str, dim: int) -> str:
+    """Return the call that turns x into weights."""
+    return f"{'torch.' if kind in _TORCH else ''}{kind}(x, {dim})"
 
 
-def _softmax1(x: str, dim: int) -> list[str]:
-    """Return exp(x) / (1 + sum exp(x)), where log(1 + sum exp(x)) = softplus(log sum exp(x))."""
-    total = f"torch.logsumexp({x}, {dim}, keepdim=True)"
-    return [f"torch.exp({x} - nn.functional.softplus({total}))"]
+def _helpers(part: Part) -> tuple[str, ...]:
+    """Return the function that `forward` calls."""
+    params: Any = part.params
+    return () if params.kind in _TORCH else (f".kernels.softmax:{params.kind}",)
 
-
-def _squared_relu(x: str, _: int) -> list[str]:
-    return [f"torch.relu({x}).square()"]
-
-
-def _sparsemax(x: str, dim: int) -> list[str]:
-    """Return max(0, x - tau), where tau is the largest (sum of the k largest - 1) / k."""
-    ranks = f"torch.arange(1, {x}.size({dim}) + 1, device={x}.device)"
-    ranks += f".view(-1{', 1' * (-1 - dim)})" if dim < -1 else ""
-    return [
-        f"largest = {x}.sort({dim}, descending=True).values",
-        f"threshold = (largest.cumsum({dim}) - 1) / {ranks}",
-        f"torch.relu({x} - threshold.amax({dim}, keepdim=True))",
-    ]
-
-
-_WEIGHTS: Mapping[str, Callable[[str, int], list[str]]] = {
-    "softmax": _softmax,
-    "log_softmax": _log_softmax,
-    "softmax1": _softmax1,
-    "squared_relu": _squared_relu,
-    "sparsemax": _sparsemax,
-}
-"""Kind to the lines that compute it along an axis, of which the last is the result."""
 
 SOFTMAX = BlockType(
     name="softmax",
@@ -210,12 +193,14 @@ SOFTMAX = BlockType(
     doc="Turn scores into weights along one axis; y_s = exp(x_s) / sum_r exp(x_r), without masked "
     "elements.",
     source="softmax: Bridle 1990; softmax1: Miller 2023, Attention is off by one; squared ReLU: "
-    "Hua et al. 2022, section 3; sparsemax: Martins and Astudillo 2016, section 2",
+    "Hua et al. 2022, section 3; sparsemax: Martins and Astudillo 2016, section 2; sigmoid: "
+    "Ramapuram et al. 2024, section 2",
     params=SoftmaxParams,
     signature=_signature,
     typed=_typed,
     arguments=no_arguments,
     written=_written,
+    helpers=_helpers,
     example={"y": "b t d", "over": "t"},
     example_inputs={"x": "f[B T 8]", "mask": "mask[B T]"},
 )

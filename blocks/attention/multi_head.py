@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from ...graphs.ir.block_type import (
     BlockType,
     Division,
     Inside,
+    Needs,
     Port,
     Prunable,
     Signature,
@@ -56,7 +57,7 @@ def projections(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         "query": (a["heads"] * a["d_k"], a["d_model"]),
         "key": (kv_heads * a["d_k"], d_memory),
         "value": (kv_heads * a["d_v"], d_memory),
-        "out": (a["d_model"], a["heads"] * a["d_v"]),
+        "out": (a.get("d_out", a["d_model"]), a["heads"] * a["d_v"]),
     }
 
 
@@ -113,6 +114,16 @@ class AttentionParams(Adaptable, Params):
     """Factor of the dot products: `sqrt` for 1 / sqrt(d_k), `none` for 1, or a number."""
     dropout: Probability = 0.0
     """Dropout probability of the attention weights."""
+    d_out: Count | None = None
+    """Width of the output; d_model by default."""
+    softmax: Literal["softmax", "softmax1", "squared_relu", "sparsemax", "sigmoid", "none"] = (
+        "softmax"
+    )
+    """Function that turns scores into weights: those of `softmax@1`, or `none` for the scores
+    themselves.  Masked keys have the weight 0."""
+    sinks: Annotated[Flag, Needs("softmax", ("softmax",))] = False
+    """Whether each head has the learned logit of a further key, whose value is zero, so that it may
+    attend to nothing; it starts at 0."""
     cache: Literal["keys_values", "inputs"] = "keys_values"
     """What decoding stores for each position: its keys and values, or the vector of which they are
     projections.  With `inputs` each step projects the vectors of all positions again, as
@@ -176,7 +187,9 @@ def _signature(params: AttentionParams, wired: frozenset[str]) -> Signature:
             port("mask", f"mask[b {s}]?", "true at positions that may be attended to"),
             port("bias", f"bias[b t {s}]?", "added to the scores; -inf masks a pair"),
         ),
-        outputs=(port("y", "f[b t d_model]", "attention output at each position"),),
+        outputs=(
+            port("y", f"f[b t {params.d_out or 'd_model'}]", "attention output at each position"),
+        ),
         slots=_slots(s, causal=params.causal),
         same={"s": "t", "d_memory": "d_model"} if alone else {},
         behavior={"t": "causal" if params.causal else "full"}
@@ -228,6 +241,9 @@ def _arguments(params: AttentionParams, sizes: Mapping[str, Any]) -> dict[str, A
         "dropout": params.dropout,
         "scale": params.scale,
         **({"cache": params.cache} if params.cache != "keys_values" else {}),
+        **({"d_out": params.d_out} if params.d_out not in (None, d_model) else {}),
+        **({"softmax": params.softmax} if params.softmax != "softmax" else {}),
+        **({"sinks": True} if params.sinks else {}),
     }
 
 
@@ -238,7 +254,7 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         weights[f"{name}.weight"] = shape
         if name in biases:
             weights[f"{name}.bias"] = shape[:1]
-    return weights
+    return weights | ({"sinks": (a["heads"],)} if a.get("sinks") else {})
 
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
@@ -246,7 +262,9 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     a, t = arguments, sizes["t"]
     s = sizes.get("s", t)
     widths = a["d_k"] + a["d_v"]
-    of_queries = t * a["d_model"] * a["heads"] * widths
+    of_queries = (
+        t * a["heads"] * (a["d_model"] * a["d_k"] + a.get("d_out", a["d_model"]) * a["d_v"])
+    )
     of_memory = s * a["d_memory"] * a["kv_heads"] * widths
     work: int = 2 * sizes["b"] * (of_queries + of_memory + a["heads"] * t * s * widths)
     return work
@@ -286,8 +304,10 @@ def _carries(part: Part) -> str:
     return ""
 
 
-def _division(arguments: Mapping[str, Any]) -> Division:
-    """Divide along the heads."""
+def _division(arguments: Mapping[str, Any]) -> Division | None:
+    """Divide along the heads, unless each has a sink."""
+    if arguments.get("sinks"):
+        return None
     names = ("heads", "kv_heads")
     return Division(
         parts={name: arguments[name] for name in names},
@@ -334,7 +354,8 @@ def inside(part: Any) -> Inside:
             family="norm",
         )
     )
-    out = f"to {arguments['d_model']}{_bias(arguments, 'out')}"
+    width = arguments.get("d_out", arguments["d_model"])
+    out = f"to {width}{_bias(arguments, 'out')}"
     steps.append(Step(name="out", reads=("concat",), title="linear", detail=out, family="linear"))
     title = "scaled dot-product attention" if scaled else "dot-product attention"
     return Inside(
@@ -408,8 +429,11 @@ def _scores(
             frame=_HEADS,
         )
         last = "masked"
-    yield _in_heads("weights", (last,), "softmax", "softmax")
-    last = "weights"
+    kind = str(arguments.get("softmax", "softmax")).replace("_", " ")
+    if kind != "none":
+        sinks = "with sinks" if arguments.get("sinks") else ""
+        yield _in_heads("weights", (last,), kind, "softmax", sinks)
+        last = "weights"
     if "after_softmax" in fill:
         yield _in_slot("after_softmax", (last,))
         last = "after_softmax"
@@ -443,7 +467,8 @@ ATTENTION = BlockType(
     doc="Multi-head scaled dot-product attention; softmax(q k^T / sqrt(d_k)) v for each head.  "
     "Slots take positions, masks, and functions of queries, keys, values, scores and outputs.",
     source="Vaswani et al. 2017, section 3.2; kv_heads: Ainslie et al. 2023, section 2.2, and "
-    "Shazeer 2019, section 3; no scale: Luong et al. 2015, section 3.1",
+    "Shazeer 2019, section 3; no scale: Luong et al. 2015, section 3.1; sinks: OpenAI 2025, "
+    "gpt-oss, section 2.3",
     params=AttentionParams,
     signature=_signature,
     slot_sizes=_slot_sizes,
@@ -452,7 +477,9 @@ ATTENTION = BlockType(
     flops=_flops,
     division=_division,
     prunable=Prunable(
-        rows={"query": "heads", "key": "kv_heads", "value": "kv_heads"}, columns=("out.weight",)
+        rows={"query": "heads", "key": "kv_heads", "value": "kv_heads"},
+        columns=("out.weight",),
+        last_axis=("sinks",),
     ),
     module=".attention.multi_head_module:Attention",
     maps={"query": "b t", "key": "b s", "value": "b s", "out": "b t"},

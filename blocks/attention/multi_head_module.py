@@ -62,6 +62,9 @@ class Attention(Parts):
         dropout: float = 0.0,
         scale: float | str = "sqrt",
         cache: str = "keys_values",
+        d_out: int | None = None,
+        softmax: str = "softmax",
+        sinks: bool = False,
         ports: Mapping[str, Sequence[str]] = MappingProxyType({}),
         stepping: Collection[str] = (),
         **parts: nn.Module,
@@ -81,6 +84,9 @@ class Attention(Parts):
             dropout: dropout probability of the attention weights.
             scale: factor of the dot products, `sqrt` for 1 / sqrt(d_k), or `none`.
             cache: what decoding stores of each position, `keys_values` or their `inputs`.
+            d_out: width of the output; `d_model` if None.
+            softmax: function that turns scores into weights, one of `kernels/softmax.py`.
+            sinks: whether each head has the learned logit of a further key, whose value is zero.
             ports: slot to the wires that are passed on to its part, if any.
             stepping: slots whose parts have `begin` and `step`.
             **parts: slot (`SLOTS`) to the module that fills it.
@@ -92,6 +98,8 @@ class Attention(Parts):
         if self.stores_inputs:
             refuse_wires_of_keys(self.ports)
         self.scale = {"sqrt": None, "none": 1.0}[scale] if isinstance(scale, str) else scale
+        self.kind, self.bare = softmax, self.bare and softmax == "softmax" and not sinks
+        self.sinks = nn.Parameter(torch.zeros(heads)) if sinks else None
         width = self.kv_heads * d_k
 
         def biased(name: str) -> bool:
@@ -100,11 +108,13 @@ class Attention(Parts):
         self.query = LinearMap(d_model, heads * d_k, biased("query"))
         self.key = LinearMap(d_memory, width, biased("key"))
         self.value = LinearMap(d_memory, self.kv_heads * d_v, biased("value"))
-        self.out = LinearMap(heads * d_v, d_model, biased("out"))
+        self.out = LinearMap(heads * d_v, d_out or d_model, biased("out"))
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Draw Xavier-uniform weights; biases start at zero."""
+        """Draw Xavier-uniform weights; biases and sinks start at zero."""
         draw_linear(generator, self.query, self.key, self.value, self.out)
+        if self.sinks is not None:
+            nn.init.zeros_(self.sinks)
 
     def forward(
         self,

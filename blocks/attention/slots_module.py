@@ -46,6 +46,10 @@ class Parts(nn.Module):
     output: Any
     scale: float | None
     """Factor of the scores; 1 / sqrt(K) if None."""
+    kind: str
+    """Function that turns scores into weights."""
+    sinks: nn.Parameter | None
+    """Logits [H] of a further key whose value is zero."""
 
     def __init__(
         self,
@@ -117,7 +121,9 @@ class Parts(nn.Module):
         position: int = 0,
     ) -> dict[str, Any]:
         """Return the arguments of `attend` for the parts that change scores or weights."""
-        functions: dict[str, Any] = {}
+        functions: dict[str, Any] = {"kind": self.kind} if self.kind != "softmax" else {}
+        if self.sinks is not None:
+            functions["sinks"] = self.sinks
         if self.position is not None and not self.position.rotates:
             term = self.position(query_BHTK, key_BGSK)
             if self.position.scaled:

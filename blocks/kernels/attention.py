@@ -232,6 +232,8 @@ def attend(  # noqa: PLR0913 - the parts of one formula
     bias: Tensor | None = None,
     after_softmax: Score | None = None,
     elementwise: bool = False,
+    kind: str = "softmax",
+    sinks: Tensor | None = None,
     cores: Cores = BY_RULE,
 ) -> Tensor:
     """Compute scaled dot-product attention.
@@ -250,6 +252,8 @@ def attend(  # noqa: PLR0913 - the parts of one formula
         bias: added to the scores, [B or 1, H or 1, T, S]; -inf masks a pair.
         after_softmax: function of the attention weights, [B, H, T, S].
         elementwise: whether `score` is elementwise, so that FlexAttention can compute it.
+        kind: function that turns scores into weights, one of `softmax.WEIGHTS`.
+        sinks: logits [H] of a further key whose value is zero.
         cores: backends by length.
 
     Returns:
@@ -261,8 +265,9 @@ def attend(  # noqa: PLR0913 - the parts of one formula
         bias = inner if bias is None else inner + bias
         inner = None
     backend = core_for(cores, query_BHTK, key_BGSK)
-    changed = score is not None or after_softmax is not None
-    fusible = after_softmax is None and (score is None or elementwise)
+    normalized = kind == "softmax" and sinks is None
+    changed = not normalized or score is not None or after_softmax is not None
+    fusible = normalized and after_softmax is None and (score is None or elementwise)
     if backend == "flex" and fusible and flex_serves(query_BHTK, dropout=dropout):
         return flex_attend(
             query_BHTK,
@@ -288,6 +293,8 @@ def attend(  # noqa: PLR0913 - the parts of one formula
             score=score,
             bias=bias,
             after_softmax=after_softmax,
+            kind=kind,
+            sinks=sinks,
         )
         return F.dropout(weight_BHTS, dropout) @ _repeated(value_BGSV, query_BHTK.size(1))
     biased = bias is not None or pairs is not None
@@ -337,6 +344,8 @@ def weigh(  # noqa: PLR0913 - the parts of one formula
     score: Score | None = None,
     bias: Tensor | None = None,
     after_softmax: Score | None = None,
+    kind: str = "softmax",
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Return the attention weights of `attend`, [B, H, T, S]; arguments as of `attend`."""
     mask = None if mask_BS is None else mask_BS[:, None, None, :]
@@ -348,7 +357,15 @@ def weigh(  # noqa: PLR0913 - the parts of one formula
     changed_score = score if inner is None or score is None else _after_adding(inner, score)
     key_BHSK = _repeated(key_BGSK, query_BHTK.size(1))
     weight_BHTS = plain_weights(
-        query_BHTK, key_BHSK, mask, causal=False, scale=scale, bias=bias, score=changed_score
+        query_BHTK,
+        key_BHSK,
+        mask,
+        causal=False,
+        scale=scale,
+        bias=bias,
+        score=changed_score,
+        kind=kind,
+        sinks=sinks,
     )
     return weight_BHTS if after_softmax is None else after_softmax(weight_BHTS)
 

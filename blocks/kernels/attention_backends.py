@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from .softmax import masked_weights
 from .unpad import Rows
 
 Core = Literal["fused", "plain", "blocked", "flex", "varlen"]
@@ -132,7 +133,7 @@ def plain_attend(call: AttentionCall) -> Tensor:
     return F.dropout(weight_BHTS, call.dropout) @ call.value
 
 
-def plain_weights(
+def plain_weights(  # noqa: PLR0913 - the parts of one formula
     query_BHTK: Tensor,
     key_BHSK: Tensor,
     mask: Tensor | None,
@@ -141,11 +142,14 @@ def plain_weights(
     scale: float | None = None,
     bias: Tensor | None = None,
     score: Score | None = None,
+    kind: str = "softmax",
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Return softmax(q k^T / sqrt(K)), [B, H, T, S]; arguments as of `AttentionCall`.
 
     Fully masked rows are zeros, and so are their gradients.  `score` maps the scaled scores to
-    those to which the bias is added.
+    those to which the bias is added.  `kind` is the function that turns them into weights, one of
+    `softmax.WEIGHTS`, and `sinks` [H] are the logits of a further key whose value is zero.
     """
     factor = query_BHTK.size(-1) ** -0.5 if scale is None else scale
     score_BHTS = query_BHTK @ key_BHSK.transpose(-2, -1) * factor
@@ -158,6 +162,12 @@ def plain_weights(
         score_BHTS = score_BHTS + bias
         allowed = bias > float("-inf")
         mask = allowed if mask is None else mask & allowed
+    if kind != "softmax":
+        return masked_weights(score_BHTS, mask, kind)
+    if sinks is not None:
+        allowed = score_BHTS if mask is None else score_BHTS.masked_fill(~mask, float("-inf"))
+        sink_BHT1 = sinks[:, None, None].expand(*score_BHTS.shape[:3], 1).to(score_BHTS.dtype)
+        return torch.cat([allowed, sink_BHT1], -1).softmax(-1)[..., :-1]
     if mask is None:
         return softmax_of_keys(score_BHTS)
     masked = ~mask

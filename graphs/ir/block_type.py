@@ -429,6 +429,9 @@ class BlockType:
     written: Callable[[Any], list[str]] | None = None
     """For a block without a module, from its use, a `Part`, to the lines of the `forward` of its
     class in the generated code: they read the ports by their names, and `torch` and `nn`."""
+    helpers: Callable[[Any], tuple[str, ...]] | None = None
+    """From a use of a block that is written out to the functions that its lines call, as
+    `file:function`."""
     merges: Callable[[Any, Any, str | None], Any] | None = None
     """From a node of the block, a `BlockNode`, its scope and the step axis to the `Merged` nodes
     that compute it together with the nodes before it; None if there are none."""

@@ -476,7 +476,8 @@ def _along(part: Part, name: str) -> dict[str, int]:
 
 def _written_class(writer: _Writer, part: Part, path: str) -> str:
     """Add the class of a block that is written out, and return its name."""
-    for helper in STORING if part.stores else ():
+    called = () if part.block.helpers is None else part.block.helpers(part)
+    for helper in (*called, *(STORING if part.stores else ())):
         writer.helper(full_path(helper))
     name = class_name(f"{path.rpartition('.')[2]} {part.block.name}")
     return writer.add_class(name, written_body(part, writer.graph.step_axis))

@@ -153,6 +153,10 @@ def _attention(site: Place, refusals: Refusals, *, decoder: bool) -> None:
         problem = "it is not causal" if decoder else "it is causal in an encoder"
         swap = f"{key} --set causal={str(decoder).lower()}"
         refusals.add(site.obstacle(problem, swap=swap, slot="/f"))
+    for name, usual in _USUAL.items():
+        if name in arguments:
+            problem = f"its param '{name}' is not supported"
+            refusals.add(site.obstacle(problem, swap=f"{key} --set {name}={usual}", slot="/f"))
     # CTranslate2 4.8.5 computes wrong results for prompts longer than its sliding window.
     for slot, part in site.inner.fill.items():
         supported = isinstance(part, Part) and part.block.name in _EXPRESSED.get(slot, ())
@@ -168,6 +172,10 @@ _EXPRESSED = {
     "output": ("head_gates",),
 }
 """Slot of attention to the blocks that CTranslate2 can express."""
+
+
+_USUAL = {"d_out": "null", "sinks": "false", "softmax": "softmax"}
+"""Params of attention that CTranslate2 does not have, with the values that it computes."""
 
 
 def _bent(rotary: Part) -> bool:

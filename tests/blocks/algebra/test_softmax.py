@@ -41,6 +41,7 @@ KINDS: dict[str, Callable[[Sequence[float]], list[float]]] = {
     ],
     "squared_relu": lambda scores: [max(0.0, score) ** 2 for score in scores],
     "sparsemax": sparsemax,
+    "sigmoid": lambda scores: [1 / (1 + math.exp(-score)) for score in scores],
 }
 
 

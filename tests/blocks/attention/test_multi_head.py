@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +15,11 @@ from weft.blocks.attention.multi_head_module import Attention
 from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
+from weft.runtime.codegen.build import build
 from weft.specs.findings import SpecError
 from weft.specs.load import loaded
+
+from ..single_node import findings_of, graph_of, spec_of, type_of
 
 MASK = torch.tensor([[True, True, False, True, False], [True, False, True, True, True]])
 
@@ -242,3 +248,106 @@ def test_no_scale_equals_scaled_queries(mask: Tensor | None, *, causal: bool) ->
     x = torch.randn(2, 5, 8, dtype=torch.float64)
 
     torch.testing.assert_close(plain(x, mask=mask), longer(x, mask=mask), rtol=0, atol=1e-12)
+
+
+def drawn_attention(**params: Any) -> Attention:
+    """Return attention of two heads whose weights, sinks included, are drawn."""
+    attention = Attention(8, 8, 2, 4, 4, **params).double()
+    for weight in attention.parameters():
+        nn.init.normal_(weight, std=0.5)
+    return attention
+
+
+KINDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "softmax1": lambda score: score.exp() / (1 + score.exp().sum(-1, keepdim=True)),
+    "squared_relu": lambda score: score.clamp(min=0) ** 2,
+    "sigmoid": lambda score: 1 / (1 + (-score).exp()),
+    "none": lambda score: score,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_functions_of_scores_weigh_the_keys_that_are_allowed(kind: str) -> None:
+    """Of each query, those up to its position that are not padding, and no others."""
+    attention = drawn_attention(softmax=kind, causal=True)
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+    query, key, value = (
+        part(x).unflatten(-1, (2, 4)).transpose(1, 2)
+        for part in (attention.query, attention.key, attention.value)
+    )
+
+    y = attention(x, mask=MASK)
+
+    heads = torch.zeros(2, 2, 5, 4, dtype=torch.float64)
+    for row, t in itertools.product(range(2), range(5)):
+        keys = [s for s in range(t + 1) if MASK[row, s]]
+        scores = query[row, :, t : t + 1] @ key[row][:, keys].transpose(1, 2) / 2
+        heads[row, :, t] = (KINDS[kind](scores) @ value[row][:, keys])[:, 0]
+    torch.testing.assert_close(y, attention.out(heads.transpose(1, 2).flatten(2)))
+
+
+def test_sparsemax_of_scores_is_the_nearest_point_of_the_simplex() -> None:
+    """The weights add up to 1, and where they are positive, scores exceed them by one number."""
+    attention = drawn_attention(softmax="sparsemax")
+    x = 2 * torch.randn(2, 5, 8, dtype=torch.float64)
+
+    weights = attention.attention_weights(x, mask=MASK)
+
+    query, key = (
+        part(x).unflatten(-1, (2, 4)).transpose(1, 2) for part in (attention.query, attention.key)
+    )
+    scores = (query @ key.transpose(2, 3) / 2).masked_fill(~MASK[:, None, None], -torch.inf)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 5, dtype=torch.float64))
+    positive = weights > 0
+    assert 0 < positive.double().mean() < MASK.double().mean()
+    threshold = torch.where(positive, scores - weights, -torch.inf).amax(-1, keepdim=True)
+    torch.testing.assert_close(weights, (scores - threshold).clamp(min=0))
+
+
+def test_a_sink_is_a_further_key_whose_value_is_zero() -> None:
+    """As in gpt-oss: each head adds exp(sink) to the sum of its softmax."""
+    attention = drawn_attention(sinks=True)
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+    assert attention.sinks is not None
+
+    weights = attention.attention_weights(x, mask=MASK)
+
+    query, key = (
+        part(x).unflatten(-1, (2, 4)).transpose(1, 2) for part in (attention.query, attention.key)
+    )
+    scores = (query @ key.transpose(2, 3) / 2).exp() * MASK[:, None, None]
+    total = scores.sum(-1, keepdim=True) + attention.sinks.exp()[:, None, None]
+    torch.testing.assert_close(weights, scores / total)
+
+
+def test_sinks_start_at_zero_which_is_softmax1() -> None:
+    """The logit 0 adds 1 to the denominator."""
+    with_sinks = drawn_attention(sinks=True)
+    other = drawn_attention(softmax="softmax1")
+    weights = {k: v for k, v in with_sinks.state_dict().items() if k != "sinks"}
+    other.load_state_dict(weights)
+    assert with_sinks.sinks is not None
+    with_sinks.initialize(torch.Generator().manual_seed(1))
+    other.initialize(torch.Generator().manual_seed(1))
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+
+    assert not with_sinks.sinks.any()
+    torch.testing.assert_close(with_sinks(x), other(x))
+
+
+def test_sinks_without_a_softmax_are_refused() -> None:
+    """They are part of its sum."""
+    params = {"heads": 2, "sinks": True, "softmax": "sigmoid"}
+    spec = spec_of("attention@1", {"x": "f[B T 8]"}, **params)
+
+    (finding,) = findings_of(spec)
+
+    assert (finding.code, finding.at) == ("P08", "/nodes/node/params/sinks")
+
+
+def test_a_width_of_the_output_is_that_of_the_map() -> None:
+    """It is checked like any other width."""
+    spec = spec_of("attention@1", {"x": "f[B T 8]"}, heads=2, d_out=6)
+
+    assert type_of(spec) == "f[B T 6]"
+    assert build(graph_of(spec)).get_parameter("node.out.weight").shape == (6, 8)

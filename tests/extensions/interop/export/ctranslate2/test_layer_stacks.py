@@ -108,6 +108,12 @@ def test_a_refusal_suggests_a_swap() -> None:
         ("encoder.4.feed_forward", {"params.eps": 1e-3}, "its norm's eps is 0.001, 1e-06 in"),
         ("encoder.*.self_attention/f", {"params.causal": True}, "it is causal in an encoder"),
         ("encoder.0.self_attention/f", {"params.d_v": 32}, "keys are 64 wide and values 32"),
+        ("encoder.*.self_attention/f", {"params.sinks": True}, "its param 'sinks' is not"),
+        (
+            "decoder.*.self_attention/f",
+            {"params.softmax": "sigmoid"},
+            "its param 'softmax' is not supported",
+        ),
     ],
 )
 def test_layers_of_a_stack_are_alike(select: str, changes: dict[str, Any], message: str) -> None:

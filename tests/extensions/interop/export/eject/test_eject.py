@@ -97,6 +97,22 @@ def test_it_has_the_same_weights_and_outputs(name: str) -> None:
         assert torch.equal(value, found[port]), port
 
 
+@pytest.mark.parametrize("name", ["forgetting", "softmax-off-by-one"])
+def test_attention_that_is_written_out_is_ejected(name: str) -> None:
+    """Merged, and node by node with a function of its own."""
+    path = Path(__file__).parents[5] / "examples" / "published" / f"{name}.json"
+    sizes = {"d_model": 8, "heads": 2, "layers": 1, "d_ff": 8, "vocab": 9}
+    graph = graph_of(weft.load(str(path), **sizes))
+    root, text = ejected_text(graph)
+    other = getattr(ran(text), root)().eval()
+    model = build(graph).eval()
+    other.load_state_dict(model.state_dict())
+    inputs = example_inputs(graph, sizes_for(graph, batch=2, length=5))
+
+    with torch.no_grad():
+        torch.testing.assert_close(other(**inputs), model(**inputs), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("name", ["transformer-base", "gnmt-small", "mamba"])
 def test_it_decodes_step_by_step(name: str) -> None:
     """Each step equals the forward at its position, also after beams are reordered."""
