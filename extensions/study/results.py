@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import io
-import math
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...plugin import InputError
+from ...runtime.data.array_files import arrays_of
 from ...runtime.system.strangers import read_in
 from .jobs import Trained
 
 LARGEST = 2**26
 """Bytes of an unpacked file, so that a damaged or hostile one cannot fill memory or the disk."""
-DAMAGED = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError)
-"""What reading a damaged or encrypted archive raises, besides `OSError` and `ValueError`."""
 LENGTHS = "(lengths)"
 """Name of the array with the words of each reference."""
 
@@ -73,37 +68,12 @@ def arrays_in(content: bytes) -> dict[str, NDArray[np.float64]]:
     Raises:
         ValueError: the file is damaged, too large, or has other arrays.
     """
-    arrays: dict[str, NDArray[np.float64]] = {}
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
-                msg = f"the arrays have more than {LARGEST:,} bytes"
-                raise ValueError(msg)
-            for entry in archive.infolist():
-                with archive.open(entry) as file:
-                    arrays[entry.filename.removesuffix(".npy")] = _array(file, entry.file_size)
-    except DAMAGED as error:
-        raise ValueError(str(error)) from error
+    arrays = arrays_of(io.BytesIO(content), len(content), largest=LARGEST)
+    for array in arrays.values():
+        if array.dtype != np.float64 or array.ndim != 2:  # noqa: PLR2004
+            msg = f"an array of {array.dtype} with shape {array.shape} is not one of sums"
+            raise ValueError(msg)
     return arrays
-
-
-def _array(file: IO[bytes], size: int) -> NDArray[np.float64]:
-    """Return the array in a file of a known size.
-
-    Raises:
-        ValueError: it has another type or size than it should have.
-    """
-    version = np.lib.format.read_magic(file)
-    shape, fortran, kind = np.lib.format.read_array_header_1_0(file)
-    if version != (1, 0) or kind != np.float64 or len(shape) != 2:  # noqa: PLR2004
-        msg = f"an array of {kind} with shape {shape} is not one of sums"
-        raise ValueError(msg)
-    count = math.prod(shape)
-    if count * 8 > size:
-        msg = f"an array says that it has {count:,} numbers, and has fewer"
-        raise ValueError(msg)
-    values = np.frombuffer(file.read(count * 8), np.float64)
-    return values.reshape(shape, order="F" if fortran else "C")
 
 
 def sums_of(arrays: Mapping[str, NDArray[np.float64]], metric: str) -> NDArray[np.float64] | None:

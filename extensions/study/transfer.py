@@ -27,6 +27,7 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
 from ...plugin import InputError, locked, write_beside
+from ...runtime.data.array_files import DAMAGED
 from ...runtime.system.folders import new_folder
 from ...runtime.system.strangers import DamagedError, has_file, open_in, read_in
 from ...specs.files import way_out
@@ -46,7 +47,7 @@ from .jobs import (
     write_json,
 )
 from .planning.costs import Costs
-from .results import DAMAGED, LARGEST, JobResult, arrays_in
+from .results import LARGEST, JobResult, arrays_in
 
 LOSSES = 200
 """Training losses that are kept, evenly spaced."""

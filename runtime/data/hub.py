@@ -13,6 +13,42 @@ from typing import Any
 from ...specs.findings import InputError
 
 
+def _is_panic(error: BaseException) -> bool:
+    """Return whether an error is a panic of a library in Rust, which is not an `Exception`."""
+    return type(error).__module__ == "pyo3_runtime"
+
+
+class _Sound:
+    """A tokenizer of the library, whose panics are errors of the input.
+
+    A regular expression of its file may need more steps than the library allows for some text.
+    """
+
+    def __init__(self, model: Any, location: str) -> None:
+        """Store the tokenizer and the origin of its file."""
+        self._model, self._location = model, location
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the tokenizer, or a method that raises `InputError`."""
+        value = getattr(self._model, name)
+        if not callable(value):
+            return value
+
+        def sound(*arguments: Any, **options: Any) -> Any:
+            try:
+                return value(*arguments, **options)
+            except BaseException as error:
+                if not _is_panic(error):
+                    raise
+                raise InputError(
+                    f"the tokenizer fails: {str(error).partition(chr(10))[0]:.200}",
+                    location=self._location,
+                    help="its file is damaged or hostile: use one from a source that you trust",
+                ) from error
+
+        return sound
+
+
 class HubTokenizer:
     """Tokenizer loaded from a `tokenizer.json`; immutable."""
 
@@ -38,8 +74,12 @@ class HubTokenizer:
                 " weft generate --ids",
             ) from error
         try:
-            self._model: Any = Tokenizer.from_str(data.decode("utf-8"))
-        except Exception as error:  # the library raises no more specific type
+            self._model: Any = _Sound(Tokenizer.from_str(data.decode("utf-8")), location)
+        except InputError:
+            raise
+        except BaseException as error:  # the library raises no more specific type
+            if not (isinstance(error, Exception) or _is_panic(error)):
+                raise
             raise InputError(
                 f"not a tokenizer: {str(error).partition(chr(10))[0]}",
                 location=location,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ from torch import Tensor
 
 from ....graphs.ir.value_type import ValueType
 from ....specs.findings import InputError
+from ..array_files import array_of
 from ..readers.reader import required
 from ..shards.arrays import ArrayField
 from .column import Arrays, Column
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """Number of channels to the mode of Pillow."""
 AXES = 3
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+"""Formats of image files; Pillow would start another program for some others."""
 
 
 class ImageColumn(Column):
@@ -57,13 +62,7 @@ class ImageColumn(Column):
         image = self._array(value, location)
         if image.ndim == AXES - 1:
             image = image[None]
-        size = tuple(self.settings.size)
-        if image.shape != size:
-            raise InputError(
-                f"the image has the size {_written(image.shape)}, not {_written(size)}",
-                location=location,
-                help="resize the image, or change 'size': channels, height, width",
-            )
+        self._refuse_other(image.shape, location)
         if image.dtype != np.dtype(self.settings.dtype):
             raise InputError(
                 f"the image has values of type {image.dtype}, not {self.settings.dtype}",
@@ -73,6 +72,19 @@ class ImageColumn(Column):
         if image.dtype.kind == "f" and not np.isfinite(image).all():
             raise InputError("the image has values that are not finite", location=location)
         return {"": image}
+
+    def _refuse_other(self, size: tuple[int, ...], location: str) -> None:
+        """Refuse an image of another size.
+
+        Raises:
+            InputError: it has another size.
+        """
+        if size != tuple(self.settings.size):
+            raise InputError(
+                f"the image has the size {_written(size)}, not {_written(self.settings.size)}",
+                location=location,
+                help="resize the image, or change 'size': channels, height, width",
+            )
 
     def _array(self, value: Any, location: str) -> NDArray[Any]:
         """Return the values of an image.
@@ -92,28 +104,44 @@ class ImageColumn(Column):
                 ) from error
         if isinstance(value, Path) and value.suffix == ".npy":
             try:
-                with value.open("rb") as raw:
-                    return np.asarray(np.load(raw, allow_pickle=False))
-            except Exception as error:  # numpy and zipfile raise many types
+                with value.open("rb") as file:
+                    return self._stored(file, value.stat().st_size)
+            except (OSError, ValueError) as error:
                 problem = f"the array cannot be read: {error}"
                 raise InputError(problem, location=location, help="copy the file again") from error
         if isinstance(value, Path):
             library = required("PIL.Image", "images", location)
             try:
-                with library.open(value) as image:
-                    return self._pixels(image)
+                with _quiet(library), library.open(value, formats=FORMATS) as image:
+                    return self._pixels(image, location)
             except (OSError, ValueError, SyntaxError, library.DecompressionBombError) as error:
                 problem = f"the image cannot be read: {error}"
                 raise InputError(problem, location=location, help="copy the file again") from error
         if hasattr(value, "convert"):  # an image of Pillow, as the hub reader gives it
-            return self._pixels(value)
+            return self._pixels(value, location)
         raise InputError(
             f"the value of '{self.name}' is {value!r:.60}, not an image",
             help="name the field of the images as 'from' of the column",
         )
 
-    def _pixels(self, image: Any) -> NDArray[Any]:
-        """Return the values of an image of Pillow, channels first."""
+    def _stored(self, file: IO[bytes], size: int) -> NDArray[Any]:
+        """Return the array of an `.npy` file, with or without an axis of one channel.
+
+        Raises:
+            ValueError: it is damaged, or has another size.
+        """
+        shape = tuple(self.settings.size)
+        shapes = (shape, shape[1:]) if shape[0] == 1 else (shape,)
+        return array_of(file, size, shapes)
+
+    def _pixels(self, image: Any, location: str) -> NDArray[Any]:
+        """Return the values of an image of Pillow, channels first.
+
+        Its size is compared before it is unpacked: 20 kB may hold 13,000 x 13,000 pixels.
+
+        Raises:
+            InputError: it has another size, or more than 8 bits for each value.
+        """
         channels = self.settings.size[0]
         if channels not in MODES:
             raise InputError(
@@ -125,6 +153,8 @@ class ImageColumn(Column):
                 f"the image has more than 8 bits for each value (mode {image.mode})",
                 help="convert it to 8 bits, or store arrays and set 'dtype' to 'float32'",
             )
+        width, height = image.size
+        self._refuse_other((channels, height, width), location)
         pixels = np.asarray(image.convert(MODES[channels]))
         return pixels[None] if pixels.ndim == AXES - 1 else np.moveaxis(pixels, -1, 0)
 
@@ -151,5 +181,13 @@ class ImageColumn(Column):
         return np.asarray(prediction)
 
 
-def _written(shape: tuple[int, ...]) -> str:
+@contextmanager
+def _quiet(library: Any) -> Iterator[None]:
+    """Hide Pillow's warning about many pixels, whose number is compared before they are read."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", library.DecompressionBombWarning)
+        yield
+
+
+def _written(shape: Sequence[int]) -> str:
     return "[" + " ".join(map(str, shape)) + "]"

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ....specs.findings import InputError
+from ..array_files import arrays_of, names_of
 from ..text_files import refuse_missing_file, resolve
 from .reader import Reader, Record, refuse_missing
 
@@ -88,13 +89,13 @@ class ImagesReader(Reader):
         path = resolve(self.root, self.settings.arrays[part])
         refuse_missing_file(path)
         try:
-            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            with path.open("rb") as file:
+                names = names_of(file)
                 for field in fields:
-                    refuse_missing(field, list(file), str(path))
-                arrays = {field: file[field] for field in fields}
-        except InputError:
-            raise
-        except Exception as error:  # numpy and zipfile raise many types
+                    refuse_missing(field, names, str(path))
+                file.seek(0)
+                arrays = arrays_of(file, path.stat().st_size, fields)
+        except (OSError, ValueError) as error:
             problem = f"not an .npz file of arrays: {str(error).partition(chr(10))[0]:.200}"
             raise InputError(
                 problem, location=str(path), help="write it with numpy.savez"
