@@ -17,10 +17,12 @@ from itertools import chain, islice, zip_longest
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...specs.findings import InputError
 from .columns.registry import columns_of
 from .columns.text import RAW, TextColumn
-from .columns.values import text_of
+from .columns.values import number_of, text_of
 from .readers.lines import refuse_unequal
 from .readers.split import reader_of
 from .records import add_record, array_fields, fields_of, fit_column, placed, unseen_in
@@ -37,6 +39,8 @@ from .vocabularies import file_of, make_vocabulary, write_file
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from .columns.column import Column
     from .readers.reader import Reader, Record
@@ -299,14 +303,16 @@ class Preparation:
         }
         others = {name: column for name, column in columns.items() if name not in text_columns}
         block = next((column.block for column in text_columns.values()), None)
-        unique = split == "train" and self.data.filter.duplicates == "drop"
+        rules = self.data.filter
+        unique = split == "train" and rules.duplicates == "drop"
+        best_by = rules.best_by if unique else None
         recipe = ShardRecipe(
             folder=self.work / f"{split}.shards",
             sides=tuple(self._side(name, column) for name, column in text_columns.items()),
             limits=self.data.filter if block is None else None,
             spare=split == "valid",
-            hashes=unique,
-            mask=bool(others),
+            hashed=(rules.duplicates_of or self.names) if unique else (),
+            mask=bool(others) or best_by is not None,
             escaped=texts.escaped,
         )
         recipe.folder.mkdir(exist_ok=True)
@@ -332,6 +338,7 @@ class Preparation:
                 fields=array_fields(others),
             ),
             sources=sources,
+            scores=None if best_by is None else self._scores(best_by),
             tell=lambda rows: self.progress(f"{split} corpus", rows, total) if many else None,
             others=(lambda writer, keep_flags: self._rest(writer, split, columns, keep_flags))
             if others
@@ -339,6 +346,22 @@ class Preparation:
         )
         shutil.rmtree(recipe.folder)
         return Corpus.open(folder).report
+
+    def _scores(self, field: str) -> NDArray[np.float64]:
+        """Return the number in a field of each training record.
+
+        Raises:
+            InputError: a value is not a finite number.
+        """
+        reader = self.splits["train"]
+        records = chain.from_iterable(
+            reader.records(part, [field]) for part in range(reader.parts())
+        )
+        numbers = (
+            placed(record, lambda: number_of(record.values[field], field))  # noqa: B023
+            for record in records
+        )
+        return np.fromiter(numbers, dtype=np.float64)
 
     def _side(self, name: str, column: TextColumn) -> Side:
         return Side(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...specs.findings import InputError
 from .table import array_name, encode_row
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .readers.reader import Record
     from .shards.arrays import ArrayField
     from .shards.corpus import CorpusWriter
+
+Value = TypeVar("Value")
 
 
 def fields_of(columns: Mapping[str, Column]) -> list[str]:
@@ -47,7 +49,7 @@ def add_record(
             writer.arrays[array_name(name, key)].add_row(array)
 
 
-def placed(record: Record, read: Callable[[], str]) -> str:
+def placed(record: Record, read: Callable[[], Value]) -> Value:
     """Return what a function reads from a record; an error names the record's place.
 
     Raises:

@@ -156,7 +156,13 @@ class FilterSettings(Settings):
     """Maximum ratio of the longest text of a row to the shortest in tokens; `null` means no
     limit."""
     duplicates: Literal["keep", "drop"] = "keep"
-    """With `drop`, only the first of the rows with equal texts is kept."""
+    """With `drop`, only one of the rows with equal texts is kept."""
+    duplicates_of: tuple[Name, ...] | None = Field(default=None, min_length=1)
+    """Text columns that duplicates have in common, such as the source of several translations;
+    `null` is all."""
+    best_by: str | None = Field(default=None, min_length=1)
+    """Field of the records with a number, such as a score: of duplicates, the row with the largest
+    is kept, or the first of these; `null` keeps the first."""
 
 
 class Stage(Settings):

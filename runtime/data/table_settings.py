@@ -84,6 +84,29 @@ class DataSettings(Settings):
             yield from column.mistakes(name, self.columns, readers)
         yield from self._mistakes_of_filter(texts, blocks)
 
+    def _mistakes_of_duplicates(self, texts: Mapping[str, TextSettings]) -> Iterator[SettingError]:
+        """Yield an error for each rule of duplicates that has no effect, or names nothing."""
+        rules = self.filter
+        for key in ("duplicates_of", "best_by"):
+            if rules.duplicates == "keep" and getattr(rules, key) is not None:
+                msg = f"'{key}' has no effect, because duplicates are kept"
+                yield SettingError(msg, "filter", key, help_="set 'duplicates' to 'drop'")
+        for number, name in enumerate(rules.duplicates_of or ()):
+            if name not in texts:
+                help_ = did_you_mean(name, texts) or "add one"
+                msg = f"there is no text column '{name}'"
+                yield SettingError(msg, "filter", "duplicates_of", number, help_=help_)
+        if rules.duplicates_of is not None and texts and {*rules.duplicates_of} >= {*texts}:
+            msg = "all text columns are compared, as without it"
+            yield SettingError(msg, "filter", "duplicates_of", help_="remove it")
+        for source in self.train.by_place().values():
+            fields = source.settings.fields()
+            if rules.best_by is not None and fields is not None and rules.best_by not in fields:
+                msg = f"the training data has no field '{rules.best_by}'"
+                help_ = did_you_mean(rules.best_by, fields)
+                yield SettingError(msg, "filter", "best_by", help_=help_)
+                return
+
     def _mistakes_of_mixture(self) -> Iterator[SettingError]:
         """Yield an error for each stage that does not fit the sources or the other stages."""
         names = self.train.sources
@@ -116,7 +139,8 @@ class DataSettings(Settings):
     ) -> Iterator[SettingError]:
         """Yield an error for each rule of the filter without effect."""
         written = self.filter.model_dump(exclude_defaults=True)
-        lengths = written.keys() - {"duplicates"}
+        lengths = written.keys() - {"duplicates", "duplicates_of", "best_by"}
+        yield from self._mistakes_of_duplicates(texts)
         idle = sorted(written if not texts else lengths if blocks else ())
         what = "has no text column" if not texts else "cuts its text into rows"
         for key in idle:

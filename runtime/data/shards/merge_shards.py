@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from ....specs.findings import InputError
 from .arrays import ArrayField
 from .blocks import Blocks
 from .corpus import CorpusWriter
@@ -38,7 +39,7 @@ class ShardLayout:
     tokenizers: Mapping[str, str]
     """See `CorpusWriter`."""
     unique: bool = False
-    """Whether to keep only the first of rows with equal texts."""
+    """Whether to keep only one of the rows with equal hashes."""
     raws: tuple[str, ...] = ()
     """Names of the arrays of the stored texts, in the order of the shards."""
     block: BlockSettings | None = None
@@ -53,6 +54,7 @@ def gather(
     layout: ShardLayout,
     *,
     sources: Sequence[tuple[str, int]] = (),
+    scores: NDArray[np.float64] | None = None,
     tell: Callable[[int], None],
     others: Callable[[CorpusWriter, Iterator[bool]], None] | None = None,
 ) -> FilterCount:
@@ -63,11 +65,16 @@ def gather(
         folder: output folder.
         layout: columns of the corpus.
         sources: name and number of shards of each source, if they have names.
+        scores: number of each row that was read; of rows with equal hashes, one with the largest
+            is kept. None keeps the first.
         tell: progress callback, called with the number of rows done.
         others: writes the other arrays, given whether each row that was read is in the corpus.
     """
     count = FilterCount()
-    mask = first_of_each(shards) if layout.unique else None
+    mask = None
+    if layout.unique:
+        retained = None if scores is None else _retained(shards, scores)
+        mask = best_of_each(shards, retained)
     raws = dict.fromkeys(layout.raws, ArrayField("|u1", ragged=True))
     with CorpusWriter(
         folder,
@@ -120,10 +127,29 @@ def _read_rows(read: NDArray[np.bool_], keep_mask: NDArray[np.bool_] | None) -> 
     return every
 
 
-def first_of_each(shards: Sequence[Path]) -> NDArray[np.bool_]:
-    """Return a mask of the pairs that are the first with their hash, over all shards.
+def _retained(shards: Sequence[Path], scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the scores of the rows that shards retain.
+
+    Raises:
+        InputError: there are not as many scores as rows.
+    """
+    flags = np.concatenate([read_shard(path).retained for path in shards])
+    if len(flags) != len(scores):
+        raise InputError("a file changed while it was being read", location="train")
+    retained: NDArray[np.float64] = scores[flags]
+    return retained
+
+
+def best_of_each(
+    shards: Sequence[Path], scores: NDArray[np.float64] | None = None
+) -> NDArray[np.bool_]:
+    """Return a mask of the first rows with the best score of their hash, over all shards.
 
     Hashes are sorted in parts, one residue class at a time, so memory is bounded.
+
+    Args:
+        shards: shard files, in order.
+        scores: score of each row of the shards; None for equal scores.
     """
     sizes = [len(read_shard(path, only_hashes=True).hashes) for path in shards]
     mask = np.zeros(sum(sizes), dtype=np.bool_)
@@ -136,8 +162,12 @@ def first_of_each(shards: Sequence[Path]) -> NDArray[np.bool_]:
             part_hashes.append(hashes[mine])
             places.append(mine + start)
             start += size
-        _, first = np.unique(np.concatenate(part_hashes), return_index=True)
-        mask[np.concatenate(places)[first]] = True
+        hashes, rows = np.concatenate(part_hashes), np.concatenate(places)
+        if scores is not None:  # the best ones first; lexsort is stable
+            order = np.lexsort((-scores[rows],))
+            hashes, rows = hashes[order], rows[order]
+        _, first = np.unique(hashes, return_index=True)
+        mask[rows[first]] = True
     return mask
 
 

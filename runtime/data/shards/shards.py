@@ -104,8 +104,8 @@ class ShardRecipe:
     """FilterSettings of the filter; None drops only empty rows."""
     spare: bool = False
     """Drop only empty rows, and count the others."""
-    hashes: bool = False
-    """Store a hash of each row, to find duplicates."""
+    hashed: tuple[str, ...] = ()
+    """Text columns of which a hash of each row is stored, to find duplicates."""
     mask: bool = False
     """Store which rows are kept, for columns that are not text."""
     escaped: bool = False
@@ -214,6 +214,7 @@ class Maker:
         ids = [array(letter) for _ in recipe.sides]
         lengths = [array("I") for _ in recipe.sides]
         hashes, keep_flags, names = array("Q"), bytearray(), recipe.names
+        hashed = [number for number, name in enumerate(names) if name in recipe.hashed]
         raws: dict[int, list[bytes]] = {n: [] for n, side in enumerate(recipe.sides) if side.raw}
         columns = [
             _lines(text, path, piece.first, escaped=recipe.escaped)
@@ -237,13 +238,13 @@ class Maker:
                     lengths[side].append(sizes[side])
                 for side, raw in raws.items():
                     raw.append(texts[side][number].encode())
-                if recipe.hashes:
+                if hashed:
                     cut = [
                         texts[side][number]
-                        for side, side_recipe in enumerate(recipe.sides)
-                        if sizes[side] == side_recipe.most
+                        for side in hashed
+                        if sizes[side] == recipe.sides[side].most
                     ]
-                    hashes.append(_hash(row, cut))
+                    hashes.append(_hash([row[side] for side in hashed], cut))
         blobs = [b"".join(contents) for contents in raws.values()]
         content = [
             *(np.array(side, self._dtype).tobytes() for side in ids),

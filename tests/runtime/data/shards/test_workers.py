@@ -245,6 +245,69 @@ def test_duplicates_are_found_across_parts(
     assert len(set(rows)) == len(rows) == PAIRS - PAIRS // 5 + 1
 
 
+SCORED = [
+    ("a", "1", 0.5),
+    ("b", "2", 1.0),
+    ("a", "3", 2.0),
+    ("a", "4", 2.0),
+    ("b", "5", -1.0),
+    ("c", "6", 0.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("rules", "kept"),
+    [
+        ({}, "123456"),
+        ({"duplicates_of": ["source"]}, "126"),
+        ({"duplicates_of": ["source"], "best_by": "score"}, "236"),
+        ({"duplicates_of": ["target"], "best_by": "score"}, "123456"),
+    ],
+)
+@pytest.mark.parametrize("capacity", [2, 100])
+def test_of_duplicates_the_best_or_the_first_is_kept_by_hand(
+    rules: dict[str, Any],
+    kept: str,
+    capacity: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three translations of one sentence, two of another, over shards of two rows."""
+    monkeypatch.setattr(shards, "SHARD", 2)
+    monkeypatch.setattr(gather, "CAPACITY", capacity)
+    for number, name in enumerate(("en", "de", "score")):
+        (tmp_path / name).write_text("".join(f"{row[number]}\n" for row in SCORED))
+    train = lines(["en"], ["de"])
+    train["lines"]["score"] = ["score"]
+    settings = {"duplicates": "drop", **rules}
+
+    made = prepare(
+        pairs(tmp_path, train, train, filter=settings), bpe(20), tmp_path / "out", workers=1
+    )
+
+    vocabulary = made.vocabularies["tokenizer"]
+    targets = [vocabulary.decode(made.train.corpus.pair(row)[1]) for row in range(len(made.train))]
+    assert "".join(targets) == kept
+    assert made.report["train"]["dropped"] == (
+        {"duplicate": 6 - len(kept)} if len(kept) < 6 else {}
+    )
+
+
+def test_a_score_that_is_no_number_names_its_line(tmp_path: Path) -> None:
+    """Before anything is written."""
+    for name, text in (("en", "a\nb\n"), ("de", "c\nd\n"), ("score", "1\nhigh\n")):
+        (tmp_path / name).write_text(text)
+    train = lines(["en"], ["de"])
+    train["lines"]["score"] = ["score"]
+    rules = {"duplicates": "drop", "duplicates_of": ["source"], "best_by": "score"}
+
+    with pytest.raises(InputError, match="not a finite number") as caught:
+        prepare(pairs(tmp_path, train, train, filter=rules), bpe(12), tmp_path / "out", workers=1)
+
+    assert caught.value.location.endswith("score:2")
+    assert not (tmp_path / "out").exists()
+
+
 ONE = """
 import sys
 from weft.runtime.data.prepare import prepare
