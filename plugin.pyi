@@ -70,10 +70,12 @@ from .runtime.checkpoint.saving import Contents as Contents
 from .runtime.checkpoint.saving import save as save
 from .runtime.checkpoint.saving import write_tensors as write_tensors
 from .runtime.checkpoint.task import Task as Task
+from .runtime.checkpoint.tokenizers import classes_by_column as classes_by_column
 from .runtime.checkpoint.tokenizers import ends_of as ends_of
 from .runtime.checkpoint.tokenizers import is_trained as is_trained
 from .runtime.checkpoint.tokenizers import special_tokens_of as special_tokens_of
 from .runtime.checkpoint.tokenizers import tokenizers_of as tokenizers_of
+from .runtime.checkpoint.tokenizers import vocabularies_by_column as vocabularies_by_column
 from .runtime.checkpoint.tokenizers import written_by as written_by
 from .runtime.cli.common.answering import counter_for as counter_for
 from .runtime.cli.common.command import CHECKPOINTS as CHECKPOINTS

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import torch
@@ -42,12 +42,13 @@ LARGEST = 100_000_000
 CLOSE = 1e-5
 """Largest allowed absolute and relative difference of an output."""
 WEIGHTS = "weights.safetensors"
-_GENERATED = "weft_generated"
+GENERATED = "weft_generated"
+"""Name of the module that the text of the generated classes stands for."""
 _STEPPING = (("blocks.kernels.decode_state", "Capacity"), ("runtime.decode.stepper", "reorder"))
 """Definitions that callers of `begin` and `step` use."""
-_ROOT = __name__.partition(".extensions")[0]
+ROOT = __name__.partition(".extensions")[0]
 _REPLACEMENTS = {
-    SourceSymbol(f"{_ROOT}.{module}", name): SourceSymbol(torch_kernels.__name__, name)
+    SourceSymbol(f"{ROOT}.{module}", name): SourceSymbol(torch_kernels.__name__, name)
     for module, names in torch_kernels.REPLACED.items()
     for name in names
 }
@@ -56,14 +57,13 @@ _HEAD = '''# SPDX-License-Identifier: Apache-2.0
 
 Written by weft: the classes generated from a spec and the blocks that they use, which are parts
 of Weft, under the Apache License 2.0{others}.
-Requires torch only; the weights have the same names as in weft.
-
-{use}{ids}
+{use}
 """
 {params}
 from __future__ import annotations
 
 '''
+_NEEDS = "Requires torch only; the weights have the same names as in weft."
 _INITIALIZE = '''
 from {root}.runtime.codegen.build import draw_weights
 
@@ -140,7 +140,7 @@ def eject(
     text_of = sorted(checkpoint.tokenizers) if checkpoint is not None else []
     ids = _ids(tokens, text_of) if checkpoint is not None else ""
     name, text = ejected_text(graph, trained=checkpoint is not None, ids=ids)
-    compared = _compare(graph, checkpoint, getattr(_run(text), name))
+    compared = compare(graph, checkpoint, getattr(run_text(text), name))
     _write(out, text, checkpoint)
     weights = out.with_name(WEIGHTS) if checkpoint is not None else None
     return Ejected(
@@ -203,41 +203,76 @@ def ejected_text(graph: Graph, *, trained: bool = False, ids: str = "") -> tuple
         InputError: the source of a block is not available.
     """
     program = lower(graph)
-    blocks = {
+    source = program.source if trained else program.source + _initialize(graph)
+    stepping = _STEPPING if graph.step_axis is not None else ()
+    wanted = [SourceSymbol(f"{ROOT}.{module}", name) for module, name in stepping]
+    wanted += [] if trained else [SourceSymbol(GENERATED, "initialize")]
+    gatherer, titles = bundle(program, source, wanted)
+    name = gatherer.names()[SourceSymbol(GENERATED, program.root)]
+    use = f"{_NEEDS}\n\n{_use(graph, name, trained=trained)}{ids}"
+    return name, head_text(graph, program, use) + gatherer.render(titles)
+
+
+def bundle(
+    program: Program,
+    source: str,
+    wanted: Iterable[SourceSymbol],
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Gatherer, dict[str, str]]:
+    """Return a program with the definitions that it needs, and the titles of its sections.
+
+    Args:
+        program: the program of a graph.
+        source: its source, possibly with additions.
+        wanted: definitions to include besides the class of the model.
+        more: texts to include whole, by the names of the modules that they stand for.
+
+    Raises:
+        InputError: the source of a block is not available.
+    """
+    models = _models(program)
+    packages = {ROOT, GENERATED, *_packages(program.graph), *(inner.module for inner in models)}
+    gatherer = Gatherer(packages, _REPLACEMENTS)
+    texts = {**{inner.module: inner.source for inner in models}, GENERATED: source}
+    # Add each text twice: defaults are known only when all classes have been gathered.
+    for module, text in texts.items():
+        gatherer.add_text(module, text, ())
+    for module, text in more.items():
+        gatherer.add_text(module, text)
+    for symbol in (*wanted, SourceSymbol(GENERATED, program.root)):
+        gatherer.want(symbol)
+    defaults = defaults_of(gatherer.classes())
+    for module, text in texts.items():
+        gatherer.add_text(module, laid_out(text, defaults), ())
+    titles = {inner.module: f"The model {inner.root}, which it contains." for inner in models}
+    return gatherer, {**titles, GENERATED: "The model: one class per template."}
+
+
+def _packages(graph: Graph) -> set[str]:
+    """Return the top-level packages of the blocks of a graph."""
+    return {
         module_path(visit.part.block).partition(".")[0]
         for visit in visits(graph.root)
         if isinstance(visit.part, Part)
     }
-    models = _models(program)
-    gatherer = Gatherer({_ROOT, *blocks, *(inner.module for inner in models)}, _REPLACEMENTS)
-    stepping = _STEPPING if graph.step_axis is not None else ()
-    called = [SourceSymbol(f"{_ROOT}.{module}", name) for module, name in stepping]
-    for symbol in called:
-        gatherer.want(symbol)
-    source = program.source if trained else program.source + _initialize(graph)
-    entry_points = [program.root] if trained else [program.root, "initialize"]
-    # Add each text twice: defaults are known only when all classes have been gathered.
-    texts = {**{inner.module: inner.source for inner in models}, _GENERATED: source}
-    for module, text in texts.items():
-        gatherer.add_text(module, text, entry_points if module == _GENERATED else ())
-    defaults = defaults_of(gatherer.classes())
-    for module, text in texts.items():
-        gatherer.add_text(module, laid_out(text, defaults), ())
+
+
+def head_text(graph: Graph, program: Program, use: str) -> str:
+    """Return the beginning of a file: its docstring, and the params of the spec.
+
+    Args:
+        graph: the graph.
+        program: its program.
+        use: what the docstring says about the use.
+    """
     doc = (ast.get_docstring(ast.parse(program.source)) or "").partition("\n")[0]
-    names = gatherer.names()
-    name = names[SourceSymbol(_GENERATED, program.root)]
-    head = _HEAD.format(
+    others = sorted(_packages(graph) - {ROOT})
+    return _HEAD.format(
         doc=textwrap.fill(doc, WIDTH - 3),
-        others="".join(
-            f", and of {package}, under its own" for package in sorted(blocks - {_ROOT})
-        ),
-        use=_use(graph, name, trained=trained),
-        ids=ids,
+        others="".join(f", and of {package}, under its own" for package in others),
+        use=use,
         params=_params(graph),
     )
-    titles = {inner.module: f"The model {inner.root}, which it contains." for inner in models}
-    titles[_GENERATED] = "The model: one class per template."
-    return name, head + gatherer.render(titles)
 
 
 def _models(program: Program) -> list[Program]:
@@ -253,7 +288,7 @@ def _initialize(graph: Graph) -> str:
     arguments = ["model", "seed"]
     arguments += ["rules=_INIT"] if init_table(graph) else []
     arguments += [f"deployed={json.dumps(graph.deploy + '.')}"] if graph.deploy else []
-    return _INITIALIZE.format(root=_ROOT, given=", ".join(arguments))
+    return _INITIALIZE.format(root=ROOT, given=", ".join(arguments))
 
 
 def _use(graph: Graph, name: str, *, trained: bool) -> str:
@@ -278,7 +313,7 @@ def _use(graph: Graph, name: str, *, trained: bool) -> str:
             "    capacity = Capacity(sentences, beams, length, torch.float32, torch.device('cpu'))",
             f"    state = model.begin(capacity{fixed})",
             f'    model.step({moves}, state=state, position=0)["{output}"]',
-            "    reorder(state, rows, position + 1)  # let beams continue other beams",
+            "    reorder(state, rows)  # let beams continue other beams",
         ]
     return "\n".join(lines)
 
@@ -291,7 +326,7 @@ def _params(graph: Graph) -> str:
     return "\n".join(["\n# Params of the spec:", *lines, ""])
 
 
-def _run(text: str) -> ModuleType:
+def run_text(text: str) -> ModuleType:
     """Execute the ejected source as a module."""
     module = ModuleType("weft_ejected")
     # Safe: the source consists of our own files and code generated from a checked graph.
@@ -299,7 +334,7 @@ def _run(text: str) -> ModuleType:
     return module
 
 
-def _compare(graph: Graph, checkpoint: Checkpoint | None, ejected: type[nn.Module]) -> str:
+def compare(graph: Graph, checkpoint: Checkpoint | None, ejected: type[nn.Module]) -> str:
     """Compare the ejected class with the model, and return what was compared.
 
     Raises:

@@ -100,7 +100,8 @@ class SourceFile:
             if module.partition(".")[0] in ours:
                 self.inside[local] = SourceSymbol(module, alias.name)
             elif module != "__future__":
-                self.outside[local] = (module, alias.name, alias.asname or "")
+                relative = "." * statement.level + module
+                self.outside[local] = (relative, alias.name, alias.asname or "")
 
     def _definition(self, statement: ast.stmt, after: ast.stmt | None) -> None:
         """Record a class, function or constant, with its comment and the docstring below it."""

@@ -12,6 +12,7 @@ from ....specs.reader import read_file
 
 if TYPE_CHECKING:
     from ....plugin import Checkpoint
+    from .automodel.export import CheckedAutoModel
     from .ctranslate2 import Checked
     from .huggingface.adapter import CheckedAdapter
     from .huggingface.export import CheckedHuggingFace
@@ -70,7 +71,7 @@ class Onnx(Exporter):
 
 
 class HuggingFace(Exporter):
-    """Folder for from_pretrained of transformers: an import table is read backwards."""
+    """Folder for from_pretrained of transformers: by an import table, or with its own code."""
 
     flags: ClassVar[Mapping[str, str]] = {"table": "--as"}
 
@@ -82,10 +83,12 @@ class HuggingFace(Exporter):
     """File with the output of `weft evaluate --json`, whose scores and signatures the model card
     shows; `null` takes the last validation."""
 
-    def write(self, checkpoint: Checkpoint, folder: Path) -> CheckedHuggingFace:
-        """Write the folder."""
+    def write(self, checkpoint: Checkpoint, folder: Path) -> CheckedHuggingFace | CheckedAutoModel:
+        """Write the folder: by a table or, if none fits and none was named, with its code."""
         from ....plugin import merged_checkpoint
+        from .automodel.export import export_automodel
         from .huggingface.export import export_huggingface
+        from .huggingface.fit import NoFitError
 
         scores = read_file(Path(self.scores))[0] if self.scores else {}
         if not isinstance(scores, Mapping):
@@ -95,7 +98,12 @@ class HuggingFace(Exporter):
                 help="give the output of weft evaluate --json",
             )
         merged = merged_checkpoint(checkpoint)
-        return export_huggingface(merged, folder, table=self.table, scores=scores)
+        try:
+            return export_huggingface(merged, folder, table=self.table, scores=scores)
+        except NoFitError as error:
+            if self.table is not None:
+                raise
+            return export_automodel(merged, folder, notes=[error.problem], scores=scores)
 
 
 class Peft(Exporter):

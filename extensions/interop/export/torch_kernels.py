@@ -26,6 +26,7 @@ from ....blocks.kernels.attention_backends import (
     near,
     of_pairs,
 )
+from ....blocks.kernels.decode_state import State
 from ....blocks.kernels.linear import Product
 
 REPLACED = {
@@ -34,6 +35,7 @@ REPLACED = {
     "blocks.kernels.linear": ("linear", "linear_maps"),
     "blocks.kernels.precision": ("Copies", "operand"),
     "blocks.kernels.unpad": ("Batched", "with_padding", "without_padding"),
+    "runtime.decode.stepper": ("enlarge", "reorder"),
 }
 """Module to the names of its definitions that those of this file replace."""
 
@@ -164,3 +166,36 @@ def with_padding(value: Tensor, *_: Any, **__: Any) -> Tensor:
 def without_padding(value: Tensor, *_: Any, **__: Any) -> Tensor:
     """Return a value, which stays padded."""
     return value
+
+
+def reorder(state: Any, rows_R: Tensor) -> None:
+    """Let each row of a decoding state continue another one, in place.
+
+    Args:
+        state: what `begin` returned.
+        rows_R: for each row, the row that it continues; both have the same source.
+    """
+    if isinstance(state, State):
+        for tensors in (state.appended, state.carried):
+            for name, tensor in tensors.items():
+                tensors[name] = tensor.index_select(0, rows_R)
+    elif isinstance(state, dict | list):
+        for inner in state.values() if isinstance(state, dict) else state:
+            reorder(inner, rows_R)
+
+
+def enlarge(state: Any, length: int) -> None:
+    """Make room in the buffers of a decoding state, in place.
+
+    Args:
+        state: what `begin` returned.
+        length: number of positions that each buffer can hold afterwards, besides a lead.
+    """
+    if isinstance(state, State):
+        for name, buffer in state.appended.items():
+            if (missing := length - buffer.size(-2)) > 0:
+                state.appended[name] = F.pad(buffer, (0, 0, 0, missing))
+    elif isinstance(state, dict | list):
+        lead = state.get("=lead", 0) if isinstance(state, dict) else 0
+        for inner in state.values() if isinstance(state, dict) else state:
+            enlarge(inner, length + lead)

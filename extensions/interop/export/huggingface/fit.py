@@ -236,6 +236,10 @@ def fits(
     )
 
 
+class NoFitError(InputError):
+    """No table describes the model."""
+
+
 def chosen(
     graph: Graph,
     tokens: Mapping[str, Any],
@@ -251,7 +255,7 @@ def chosen(
         original: keys of the configuration that the model was imported with.
 
     Raises:
-        InputError: the table, or every table, lacks a counterpart of something.
+        NoFitError: the table, or every table, lacks a counterpart of something.
     """
     if table is None:
         ranked = fits(graph, tokens, original)
@@ -261,7 +265,7 @@ def chosen(
     if not best.obstacles:
         return best
     more = f"; and {len(best.obstacles) - 6} more" if best.obstacles[6:] else ""
-    raise InputError(
+    raise NoFitError(
         f"the model is not a {best.name} of Hugging Face's library: "
         f"{'; '.join(best.obstacles[:6])}{more}",
         location=graph.source,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .....plugin import Checkpoint, InputError, Tokenizer
+from .....plugin import Checkpoint, InputError, Tokenizer, Vocabulary
 from .....runtime.data.settings import HUB
 from ...importing.table import ImportTable
 
@@ -71,17 +71,18 @@ def tokenizer_json(model: bytes, *, before: str | None, after: str | None) -> st
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_added(piece, ids[piece]) for piece in special],
+        "added_tokens": [added_token(piece, ids[piece]) for piece in special],
         "normalizer": _normalizer(read),
         "pre_tokenizer": spaces,
-        "post_processor": _template(before, after, ids),
+        "post_processor": template(before, after, ids),
         "decoder": decoder,
         "model": _segmentation(read, ids, special[2], bytes_too=bytes_too),
     }
     return json.dumps(content, ensure_ascii=False)
 
 
-def _added(piece: str, number: int) -> dict[str, Any]:
+def added_token(piece: str, number: int) -> dict[str, Any]:
+    """Return a special token as `tokenizer.json` lists it."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {"id": number, "content": piece, **flags, "special": True}
 
@@ -97,7 +98,7 @@ def _normalizer(read: _Model) -> dict[str, Any]:
     return {"type": "Sequence", "normalizers": steps}
 
 
-def _template(before: str | None, after: str | None, ids: dict[str, int]) -> dict[str, Any]:
+def template(before: str | None, after: str | None, ids: dict[str, int]) -> dict[str, Any]:
     """Return the special pieces around a text; a pair of texts is written in one."""
 
     def around(*texts: str) -> list[dict[str, Any]]:
@@ -203,7 +204,8 @@ def _varint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 _MARIAN = "marian"
-_SETTINGS = "tokenizer_config.json"
+SETTINGS = "tokenizer_config.json"
+"""File with the class and the special tokens of a tokenizer."""
 
 
 def tokenizer_files(
@@ -218,8 +220,7 @@ def tokenizer_files(
     """
     files = dict(checkpoint.tokenizers)
     if HUB in files:
-        settings = {"tokenizer_class": "PreTrainedTokenizerFast", **_special(files[HUB])}
-        return {HUB: files[HUB], _SETTINGS: _json(settings)}, []
+        return hub_files(files[HUB]), []
     pieces = [name for name in files if name.endswith(".model")]
     if not pieces:
         return {}, ["there is no tokenizer: the model reads and writes ids"]
@@ -264,8 +265,8 @@ def _marian(model: bytes, vocab: int) -> dict[str, bytes]:
     return {
         "source.spm": model,
         "target.spm": model,
-        "vocab.json": _json({word: number for number, word in enumerate(words)}),
-        _SETTINGS: _json(settings),
+        "vocab.json": json_bytes({word: number for number, word in enumerate(words)}),
+        SETTINGS: json_bytes(settings),
     }
 
 
@@ -279,21 +280,29 @@ def _fast(checkpoint: Checkpoint, model: bytes) -> dict[str, bytes]:
     if graph.step_axis is None:
         return {}
     tokenizer = Tokenizer.from_bytes(model)
-    special = (tokenizer.bos, tokenizer.eos, tokenizer.pad, tokenizer.unk)
-    begin, end, pad, unknown = tokenizer.pieces(special)
+    begin, end = tokenizer.pieces((tokenizer.bos, tokenizer.eos))
     prompts = sum(type_.kind == "ids" for type_ in graph.inputs.values()) == 1
     text = tokenizer_json(model, before=begin if prompts else None, after=None if prompts else end)
     if text is None:
         return {}
-    settings = {
+    return {HUB: text.encode(), SETTINGS: json_bytes(settings_of(tokenizer))}
+
+
+def settings_of(vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return the settings beside a `tokenizer.json`: its class and its special tokens."""
+    special = (vocabulary.bos, vocabulary.eos, vocabulary.pad, vocabulary.unk)
+    names = ("bos_token", "eos_token", "pad_token", "unk_token")
+    return {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": begin,
-        "eos_token": end,
-        "pad_token": pad,
-        "unk_token": unknown,
+        **dict(zip(names, vocabulary.pieces(special), strict=True)),
         "clean_up_tokenization_spaces": False,
     }
-    return {HUB: text.encode(), _SETTINGS: _json(settings)}
+
+
+def hub_files(data: bytes) -> dict[str, bytes]:
+    """Return an imported `tokenizer.json` with its settings."""
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", **_special(data)}
+    return {HUB: data, SETTINGS: json_bytes(settings)}
 
 
 def _special(data: bytes) -> dict[str, Any]:
@@ -316,5 +325,6 @@ def _special(data: bytes) -> dict[str, Any]:
     }
 
 
-def _json(value: Any) -> bytes:
+def json_bytes(value: Any) -> bytes:
+    """Return a value as the content of a JSON file."""
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()

@@ -131,7 +131,7 @@ def test_it_decodes_step_by_step(name: str) -> None:
         steps = []
         for position in range(target_RT.size(1)):
             if position == 4:
-                made.reorder(state, rows, position)
+                made.reorder(state, rows)
                 target_RT[:, :4] = target_RT[rows, :4]
             given = {moving: target_RT[:, position : position + 1]}
             steps.append(other.step(**given, state=state, position=position)["logits"][:, -1])

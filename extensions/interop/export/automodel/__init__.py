@@ -1,0 +1,1 @@
+"""Export of a model without a counterpart: plain PyTorch that transformers' Auto classes open."""
