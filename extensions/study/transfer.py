@@ -189,8 +189,11 @@ def _without_folders(content: bytes) -> bytes:
     value["data"]["root"] = ROOT
     if value.get("trackers"):
         value["trackers"] = []
-    if value.get("start"):
-        value["start"] = Path(value["start"]).name
+    start = value.get("start")
+    if isinstance(start, dict):
+        start["checkpoint"] = Path(start["checkpoint"]).name
+    elif start:
+        value["start"] = Path(start).name
     for param in value.get("params", {}).values():
         if isinstance(param, dict) and "checkpoint" in param:
             param["checkpoint"] = Path(param["checkpoint"]).name

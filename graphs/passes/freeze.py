@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from ...specs.findings import InputError
@@ -63,7 +63,12 @@ def selected_weights(graph: Graph, text: str, *, location: str = "") -> set[str]
     return names
 
 
-def frozen_weights(graph: Graph, freeze: Iterable[str], train: Iterable[str] = ()) -> set[str]:
+def frozen_weights(
+    graph: Graph,
+    freeze: Iterable[str],
+    train: Iterable[str] = (),
+    others: Collection[str] = (),
+) -> set[str]:
     """Return the paths of the weights that a run freezes.
 
     Args:
@@ -71,6 +76,7 @@ def frozen_weights(graph: Graph, freeze: Iterable[str], train: Iterable[str] = (
         freeze: selections of weights, as of `selected_weights`.
         train: selections of those that train nevertheless, also under the other paths of a tied
             weight.
+        others: paths of further weights that the run freezes.
 
     Raises:
         InputError: a selection is wrong, or selects nothing.
@@ -81,6 +87,7 @@ def frozen_weights(graph: Graph, freeze: Iterable[str], train: Iterable[str] = (
         for path in selected_weights(graph, text, location=f"/freeze/{number}")
     }
     tied = {path: group for group in graph.ties for path in group}
+    frozen.update(others)
     for number, text in enumerate(train):
         trainable = frozen & selected_weights(graph, text, location=f"/train/{number}")
         if not trainable:
@@ -93,13 +100,18 @@ def frozen_weights(graph: Graph, freeze: Iterable[str], train: Iterable[str] = (
     return frozen
 
 
-def trained_weights(graph: Graph, freeze: Iterable[str], train: Iterable[str] = ()) -> set[str]:
+def trained_weights(
+    graph: Graph,
+    freeze: Iterable[str],
+    train: Iterable[str] = (),
+    others: Collection[str] = (),
+) -> set[str]:
     """Return the paths of the weights that a run trains; arguments as of `frozen_weights`.
 
     A weight that is tied to a frozen one is frozen too, and so are the model of a frozen node and
     what rules of the spec freeze.
     """
-    frozen = {*frozen_weights(graph, freeze, train), *fixed_weights(graph)}
+    frozen = {*frozen_weights(graph, freeze, train, others), *fixed_weights(graph)}
     ties = (group for group in graph.ties if not frozen.isdisjoint(group))
     models = tuple(f"{node.name}." for node, _ in graph.models() if node.frozen)
     return {

@@ -402,6 +402,20 @@ def _state(folder: Path) -> dict[str, Any]:
     return state
 
 
+def graph_in(folder: Path, blocks: Iterable[BlockType] = ()) -> Graph:
+    """Return the graph of a checkpoint without reading its weights.
+
+    Args:
+        folder: folder of the checkpoint.
+        blocks: as of `open_checkpoint`.
+
+    Raises:
+        InputError: the folder is not a checkpoint, or its spec is another one than at the training.
+        SpecError: its spec is invalid.
+    """
+    return _graph(folder, _state(folder), blocks)
+
+
 def _graph(folder: Path, state: Mapping[str, Any], blocks: Iterable[BlockType]) -> Graph:
     """Return the graph of a checkpoint.
 

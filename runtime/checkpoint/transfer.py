@@ -20,9 +20,12 @@ from ...graphs.ir.graph import Graph
 from ...graphs.ir.value_type import sizes_of_inputs
 from ...specs.findings import InputError
 from ...specs.load import LoadedSpec, load
+from ...specs.reader import parse
 from ..codegen.build import build
 from ..spec.check import graph_of
 from .checkpoint import Checkpoint, deployed
+from .mapping.line import Parts, TableRecord
+from .mapping.plan import TransferPlan, planned
 from .saving import weights_of
 
 if TYPE_CHECKING:
@@ -49,6 +52,7 @@ def carry_over(
     old: Graph,
     new: Graph,
     renumbering: Renumbering | None = None,
+    plan: TransferPlan | None = None,
 ) -> tuple[WeightTransfer, int]:
     """Copy the weights of one graph into the model of another where they fit.
 
@@ -59,6 +63,7 @@ def carry_over(
         new: target graph.
         renumbering: weights of `new` whose entries follow the names of classes; entries of classes
             that `old` does not have are not changed.
+        plan: lines that fill weights of `new`, or leave them unchanged.
 
     Returns:
         Which weights were carried over, from where, and which were not; and the number of
@@ -66,15 +71,19 @@ def carry_over(
     """
     transfer = diff(old, new).weight_transfer
     parameters, copied = model.state_dict(), 0
-    renumbered = renumbering or {}
+    by_line = plan.paths if plan is not None else frozenset()
+    renumbered = {path: axes for path, axes in (renumbering or {}).items() if path not in by_line}
     with torch.no_grad():
         for path, axes in renumbered.items():
             source = transfer.sources.get(path, path)
             if source in weights:
                 copied += _copy_classes(parameters[path], weights[source], axes)
         for path, source in transfer.sources.items():
-            if path not in renumbered:
+            if path not in renumbered and path not in by_line:
                 copied += parameters[path].copy_(weights[source]).numel()
+    if plan is not None:
+        copied += plan.fill(parameters, weights)
+        transfer = plan.applied(transfer, old)
     return transfer, copied
 
 
@@ -101,16 +110,32 @@ def _copy_classes(target: Tensor, source: Tensor, axes: Mapping[int, Renumbered]
     return part.numel()
 
 
-def adapted(checkpoint: Checkpoint, graph: Graph, seed: int) -> tuple[Checkpoint, WeightTransfer]:
+class _Table(TableRecord):
+    """Lines by pattern."""
+
+    weights: dict[str, Parts | None]
+
+
+def adapted(
+    checkpoint: Checkpoint, graph: Graph, seed: int, lines: Mapping[str, Any] | None = None
+) -> tuple[Checkpoint, WeightTransfer]:
     """Return a checkpoint of another graph, with the weights that fit it.
 
     Args:
         checkpoint: checkpoint with the weights; not changed.
         graph: target graph.
         seed: determines the newly initialized weights, together with their paths.
+        lines: lines of a table that fill weights of the graph, as in JSON.
+
+    Raises:
+        SpecError: a line is wrong.
     """
+    plan = None
+    if lines is not None:
+        table = parse(_Table, {"weights": dict(lines)}, "weights", {})
+        plan = planned(table.weights, checkpoint.graph, graph, "weights")
     model = build(graph, seed=seed)
-    weight_transfer, _ = carry_over(model, checkpoint.weights, checkpoint.graph, graph)
+    weight_transfer, _ = carry_over(model, checkpoint.weights, checkpoint.graph, graph, plan=plan)
     state = {"adapted_from": fingerprint(checkpoint.graph), "update": 0}
     run = dict(checkpoint.run)
     if "params" in run:  # the model is the one in the checkpoint

@@ -395,22 +395,30 @@ class Model:
         rows = ((row_of_line(source), target) for source, target in pairs)
         return list(score_pairs(self._reader(), rows, warn=warn))
 
-    def adapt(self, spec: LoadedSpec | str | Path, *, seed: int = 1) -> Adapted:
+    def adapt(
+        self,
+        spec: LoadedSpec | str | Path,
+        *,
+        seed: int = 1,
+        weights: Mapping[str, Any] | None = None,
+    ) -> Adapted:
         """Return a model of another spec with this model's weights, as far as they fit.
 
         Args:
             spec: the result of `load`, a path, or a shipped name; params for the vocabulary size
                 follow the tokenizer unless they are set.
             seed: seed of the new weights; each weight depends on it and on its path.
+            weights: lines of a table, as in `start` of a run, for weights with another path or
+                shape in this model.
 
         Raises:
             InputError: the spec has another vocabulary, or does not fit the task.
-            SpecError: the spec has errors; all of them are listed.
+            SpecError: the spec or a line has errors; all of them are listed.
         """
         from ..checkpoint.transfer import adapted, graph_with_sizes
 
         graph = graph_with_sizes(self.checkpoint, spec)
-        adapted_checkpoint, weight_transfer = adapted(self.checkpoint, graph, seed)
+        adapted_checkpoint, weight_transfer = adapted(self.checkpoint, graph, seed, weights)
         other = ready(
             adapted_checkpoint, _device(self.module), half=self.half, strategy=self.strategy
         )

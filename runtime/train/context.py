@@ -6,7 +6,7 @@ Not here: the loop (`trainer.py`), the settings of a run file (`run.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,14 +15,12 @@ from torch import Tensor, nn
 
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.traverse import position_limits
-from ...graphs.ir.value_type import sizes_of_inputs
 from ...graphs.passes.objective import deployed_graph
-from ...specs.findings import InputError, SpecError, pointer
+from ...specs.findings import InputError, pointer
 from ..compile.roofline import full_speed, peak_flops
 from ..compile.torch_compile import CompileReport
 from ..data.columns.column import Column
 from ..data.columns.fitting import Fitting
-from ..data.columns.labels import LabelColumn
 from ..data.planning import lengths_in_updates
 from ..data.preparation import Report
 from ..data.prepare import Prepared, prepare
@@ -33,14 +31,12 @@ from .device import Place
 from .distributed.sampler import MicroBatches
 from .distributed.world import World
 from .losses import LossSums, ObjectiveLosses
-from .objective import Objective, graph_of_inputs
+from .objective import Objective
 from .plan import RunPlan
 from .run import Run
+from .start import StartPlan, plan_start
 from .trackers import TrackedRun, Trackers, TrackerSettings, Warn
 from .validation import validator
-
-Axes = Mapping[str, tuple[int, ...]]
-"""Path of a weight to its axes with an entry for each class."""
 
 
 class Losses(Protocol):
@@ -154,9 +150,8 @@ class TrainingContext:
     """Patterns of weights in these parts that train nevertheless."""
     weights: Mapping[str, Path] = field(default_factory=dict)
     """Node of an objective to the checkpoint that has the weights of its model."""
-    class_axes: Mapping[str, Axes | None] = field(default_factory=dict)
-    """For each column of labels, the axes of weights that count its classes, by path, if the run
-    starts from a checkpoint; None if the run fixes their number."""
+    start: StartPlan | None = None
+    """What comes from another checkpoint."""
 
     @property
     def model(self) -> Graph:
@@ -326,7 +321,7 @@ def training_context(
         freeze=run.freeze,
         train=run.train,
         weights=objective.weights,
-        class_axes={} if run.start is None else class_axes(objective, prepared.columns),
+        start=None if run.start is None else plan_start(run.start, objective, prepared),
         full_speed=_full_speed(run, graph, prepared, placement, world)
         if world.is_main_process
         else None,
@@ -348,42 +343,6 @@ def _full_speed(
     best = peak_flops(placement.device, placement.dtype)
     devices = 1 if placement.device.type == "cpu" else world.size
     return full_speed(graph, lengths, best * devices)
-
-
-def class_axes(objective: Objective, columns: Mapping[str, Column]) -> dict[str, Axes | None]:
-    """Return the axes of an objective's weights that count the classes of each column of labels.
-
-    They are those that are one longer in the graph for one class more.
-
-    Args:
-        objective: the objective with the sizes of its columns.
-        columns: prepared columns.
-
-    Returns:
-        The axes by column; None if the params fix the number of classes, so that there is no such
-        graph.
-    """
-    graph, params, types = objective.graph, objective.params, objective.columns
-    spec = objective.loaded.recovered
-    axes: dict[str, Axes | None] = {}
-    for column, labels in columns.items():
-        if not isinstance(labels, LabelColumn) or column not in graph.inputs:
-            continue
-        more = replace(types[column], size=len(labels.classes) + 1)
-        sizes = sizes_of_inputs(spec.inputs, spec.params, {column: more})
-        fixed = {key: size for key, size in sizes.items() if key in params}
-        try:
-            longer = graph_of_inputs(objective.loaded, {**params, **fixed}, {**types, column: more})
-        except SpecError:
-            axes[column] = None
-            continue
-        after = longer.weights()
-        axes[column] = {
-            path: tuple(axis for axis, size in enumerate(shape) if after[path][axis] == size + 1)
-            for path, shape in graph.weights().items()
-            if path in after and after[path] != shape and len(after[path]) == len(shape)
-        }
-    return axes
 
 
 def opener(

@@ -122,7 +122,8 @@ def freeze(model: nn.Module, context: TrainingContext) -> None:
     Raises:
         InputError: a selection is wrong, or selects nothing.
     """
-    names = frozen_weights(context.graph, context.freeze, context.train)
+    others = () if context.start is None else context.start.frozen()
+    names = frozen_weights(context.graph, context.freeze, context.train, others)
     parameters = dict(model.named_parameters(remove_duplicate=False))
     shared = {id(parameters[name]) for name in names}
     for parameter in parameters.values():

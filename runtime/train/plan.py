@@ -261,8 +261,9 @@ def plan_run(
         *wrong_files(run),
         *uniform_updates(run),
         *stages_without_effect(run, shortened=shortened),
-        *start_checkpoint(run),
     ]
+    started = list(start_checkpoint(run))
+    findings += started
     if not any(lost.inside(key) for key in ("/objective", "/params")):
         try:
             if objectives is None or lost is not NO_SETTING:
@@ -280,6 +281,10 @@ def plan_run(
             findings += _with_similar_objective(run, source, blocks, lost)
         else:
             findings += objective_fits(run, objective.graph)
+            if run.start is not None and not started and (run.start.weights or run.start.freeze):
+                from .start import start_fits  # noqa: PLC0415 - imports torch
+
+                findings += start_fits(run, objective, blocks)
             findings += disk_space(run, objective.graph, folder or Path("outputs") / run.name)
     placed = [replace(finding, source=source) for finding in findings]
     return RunPlan(run=run, source=source, findings=placed, objective=objective)

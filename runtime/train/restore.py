@@ -11,8 +11,7 @@ from torch import nn
 from ...specs.findings import InputError
 from ..checkpoint.checkpoint import Checkpoint, open_checkpoint, refuse_other_graph, set_weights
 from ..checkpoint.tokenizers import classes_by_column
-from ..checkpoint.transfer import Renumbered, carry_over
-from ..data.columns.labels import CLASSES, LabelColumn
+from ..data.columns.labels import LabelColumn
 from ..system.folders import recover
 from ..system.strangers import DamagedError
 from .context import State, TrainingContext
@@ -20,8 +19,6 @@ from .retention import checkpoints, differs, remove_leftovers, thin
 
 SAME = ("parallel", "activation_checkpointing")
 """Settings that change how a run is computed but not its results."""
-SHOWN = 10
-"""New classes that the log names."""
 DAMAGED = ".damaged"
 """Added to the name of a damaged checkpoint, which is kept but never used again."""
 
@@ -110,8 +107,8 @@ def restore(
         return checkpoint.folder
     for node, path in context.weights.items():
         _filled(model, context, node, path)
-    if context.run.start is not None:
-        _started(model, context, Path(context.run.start))
+    if context.start is not None:
+        context.start.fill(model, context.listener.log)
     return None
 
 
@@ -196,76 +193,6 @@ def _updaters(run: Mapping[str, Any]) -> list[str]:
         if (group.get("type") or kind) != kind
     ]
     return [f"the optimizer '{kind}'", *others]
-
-
-def _started(model: nn.Module, context: TrainingContext, folder: Path) -> None:
-    """Initialize a model with the weights of a checkpoint that fit its graph.
-
-    The names of classes may differ: fine-tuning begins with another objective's weights.  Entries
-    of weights that belong to classes follow their names.
-    """
-    checkpoint = open_checkpoint(folder, context.graph.blocks)
-    vocabularies = {
-        name: file for name, file in context.tokenizers.items() if not name.endswith(CLASSES)
-    }
-    if any(file not in checkpoint.tokenizers.values() for file in vocabularies.values()):
-        raise InputError(
-            "the checkpoint to start from has another tokenizer",
-            location=str(folder),
-            help="give the run the data and tokenizer settings of that checkpoint, or its"
-            ' tokenizer as {"type": "file", "path": ...}',
-        )
-    graph, started, node, below = context.graph, model, context.graph.deploy, ""
-    if node is not None and checkpoint.graph.deploy is None:
-        graph, started, below = context.model, model.get_submodule(node), f"{node}."
-    renumbering = {
-        path.removeprefix(below): axes
-        for path, axes in _renumbering(checkpoint, context, folder).items()
-        if path.startswith(below)
-    }
-    transfer, copied = carry_over(started, checkpoint.weights, checkpoint.graph, graph, renumbering)
-    share = f"{100 * copied / max(1, transfer.after):.1f} %"
-    context.listener.log(
-        f"starting from {folder}: {copied:,} of {transfer.after:,} parameters ({share})"
-        " carried over"
-    )
-
-
-def _renumbering(
-    checkpoint: Checkpoint, context: TrainingContext, folder: Path
-) -> dict[str, dict[int, Renumbered]]:
-    """Return the weights whose entries belong to classes with other numbers in a checkpoint.
-
-    Raises:
-        InputError: classes differ, and the run fixes their number, so that it is not known which
-            weights count them.
-    """
-    renumbering: dict[str, dict[int, Renumbered]] = {}
-    trained = classes_by_column(checkpoint)
-    for name, axes in context.class_axes.items():
-        column = context.columns[name]
-        before = trained.get(name, next(iter(trained.values())) if len(trained) == 1 else ())
-        if not trained or not isinstance(column, LabelColumn) or column.classes == before:
-            continue
-        if axes is None:
-            raise InputError(
-                f"the classes of '{name}' differ from those of the checkpoint, and the run fixes"
-                " their number in the model",
-                location=str(folder),
-                help="leave out the number of classes in 'params': it follows the column",
-            )
-        numbers = {label: number for number, label in enumerate(before)}
-        classes = Renumbered(len(before), tuple(map(numbers.get, column.classes)))
-        for path, places in axes.items():
-            renumbering.setdefault(path, {}).update(dict.fromkeys(places, classes))
-        fresh = [label for label in column.classes if label not in numbers]
-        context.listener.log(
-            f"classes of '{name}': the weights of {len(column.classes) - len(fresh)} of"
-            f" {len(column.classes)} follow their names"
-            + "".join(f"; '{label}' is new" for label in fresh[:SHOWN])
-            + f"; and {len(fresh) - SHOWN} more" * (len(fresh) > SHOWN)
-        )
-    return renumbering
 
 
 def _filled(model: nn.Module, context: TrainingContext, node: str, folder: Path) -> None:

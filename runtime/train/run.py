@@ -10,7 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Tag, field_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    field_validator,
+    model_serializer,
+)
 
 from ...graphs.json_schema import DRAFT
 from ...specs.findings import Finding, SpecError, pointer
@@ -18,6 +25,7 @@ from ...specs.lost_settings import ReadSettings, read_settings
 from ...specs.reader import FOR_EDITORS, RUNS, refuse_other, upgrade_format
 from ...specs.wording import SettingError
 from ..checkpoint.curve import BY_FORM, OfPieces, curve_at, stretches
+from ..checkpoint.mapping.line import Parts
 from ..checkpoint.task import Positive, Task
 from ..data.settings import BatchSettings, PathText, Settings
 from ..system.plugins import Selected
@@ -82,6 +90,31 @@ class CheckpointSettings(Settings):
     sharded."""
 
 
+class Start(Settings):
+    """Weights that a training begins with; a text is the folder alone."""
+
+    checkpoint: PathText
+    """Checkpoint folder whose weights initialize the model, as far as they fit its spec."""
+    weights: dict[str, Parts | None] = Field(default_factory=dict)
+    """Weights of the model that come from weights of the checkpoint with another path or shape, as
+    lines of a table; `null` draws a weight anew."""
+    vocabulary: Literal["same", "by_piece"] = "same"
+    """Whether the tokenizers must be those of the checkpoint; with `by_piece`, the weights of a
+    piece that both have follow the piece, and those of others are drawn."""
+    freeze: bool = False
+    """Whether weights that come from the checkpoint completely do not train."""
+
+    @model_serializer(mode="wrap")
+    def _short(self, handler: SerializerFunctionWrapHandler) -> str | dict[str, Any]:
+        """Return the folder alone if nothing else is set."""
+        record: dict[str, Any] = handler(self)
+        return record if self != Start(checkpoint=self.checkpoint) else self.checkpoint
+
+
+def _start(value: Any) -> Any:
+    return {"checkpoint": value} if isinstance(value, str) else value
+
+
 class Run(Task):
     """Settings of a run."""
 
@@ -93,8 +126,11 @@ class Run(Task):
     `**.lora.**`."""
     trackers: tuple[AnyTracker, ...] = (TensorBoard(),)
     """Where values, sample outputs and pictures are logged besides `metrics.jsonl`."""
-    start: PathText | None = None
-    """Checkpoint folder whose weights initialize the model, as far as they fit its spec."""
+    start: Annotated[
+        Start | None, BeforeValidator(_start, json_schema_input_type=PathText | Start | None)
+    ] = None
+    """Checkpoint folder whose weights initialize the model, as far as they fit its spec, or an
+    object that says more."""
     batch: BatchSettings = BatchSettings(tokens=1024)
     accumulate: Batches = 4
     """Batches per update (gradient accumulation), or pieces in which they change.  A batch contains
@@ -180,7 +216,7 @@ class Run(Task):
     def _mistakes(self) -> Iterator[SettingError]:
         """Yield an error for each setting that does not fit others, or has no effect."""
         yield from super()._mistakes()
-        if self.train and not self.freeze:
+        if self.train and not (self.freeze or (self.start and self.start.freeze)):
             msg = "'train' has no effect without 'freeze': all weights train"
             yield SettingError(msg, "train", help_="remove it, or freeze parts")
 
@@ -220,9 +256,9 @@ DEPENDS = {
     "/precision": ("/parallel/*",),
     "/predict": _PREDICTIONS,
     "/schedule": ("/updates", "/schedule/*", *_MODEL),
-    "/start": ("/tokenizers/*",),
+    "/start": ("/tokenizers/*", "/freeze/*", "/train/*", *_MODEL),
     "/tokenizers": (_COLUMNS, "/tokenizers/*"),
-    "/train": ("/freeze/*", *_MODEL),
+    "/train": ("/freeze/*", "/start", *_MODEL),
     "/updates": ("/schedule/*", "/dropout", "/accumulate", "/values/*", "/optimizer/*"),
     "/values": ("/updates",),
     "/without": ("/precision", *_MODEL),

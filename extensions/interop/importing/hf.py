@@ -24,7 +24,7 @@ from ....plugin import (
     save,
     set_weights,
 )
-from ....runtime.checkpoint.mapping.names import matcher
+from ....runtime.checkpoint.mapping.names import help_for, matcher
 from ....runtime.checkpoint.mapping.origin import assigned
 from ....runtime.data.settings import HUB
 from ....runtime.system.strangers import has_file, read_in
@@ -82,7 +82,7 @@ def _without_effect(
                 at=pointer("weights", line),
                 level="warning",
                 problem=f"no weight of the spec fits '{line}'",
-                help=_near(line, paths) or "remove the line, if no other configuration needs it",
+                help=help_for(line, paths) or "remove the line, if no other configuration needs it",
                 source=source,
             )
     params = (written.get("params") or {}) if "extends" not in written else {}
@@ -109,7 +109,7 @@ def _without_effect(
         ignored -= fits
         if fits:
             continue
-        help_ = _near(pattern, tensors) or "remove it, if no other folder needs it"
+        help_ = help_for(pattern, tensors) or "remove it, if no other folder needs it"
         if table.prefix and pattern.startswith(table.prefix):
             help_ = f"names have no prefix: write '{pattern.removeprefix(table.prefix)}'"
         yield Finding(

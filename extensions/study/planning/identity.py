@@ -108,7 +108,7 @@ class DataDigests:
         ]
         folders = [
             Path(checkpoint)
-            for checkpoint in (*checkpoints, *([] if run.start is None else [run.start]))
+            for checkpoint in (*checkpoints, *([] if run.start is None else [run.start.checkpoint]))
         ]
         weights = [folder / "weights.safetensors" for folder in folders]
         digests = [

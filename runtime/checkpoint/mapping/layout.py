@@ -37,7 +37,8 @@ class TensorLayout:
     permute: Sizes = ()
     """Order of the first axes after that."""
     tile: Sizes = ()
-    """How many times the entries of each of the first axes are repeated, after that."""
+    """How many times the entries of each of the first axes are repeated, after that; -1 for one
+    of them stands for as often as needed."""
 
     def view(self, tensor: Tensor) -> Tensor:
         """Return the selected elements, as a view of the source tensor.
@@ -87,7 +88,10 @@ class TensorLayout:
             ValueError: it has not.
         """
         _in_range(len(self.tile) - 1, view)
-        counts = (*self.tile, *(1,) * (view.dim() - len(self.tile)))
+        counts = [*self.tile, *(1,) * (view.dim() - len(self.tile))]
+        if counts.count(-1) == 1 and shape is not None:
+            others = -math.prod(counts) * view.numel()
+            counts[counts.index(-1)] = math.prod(shape) // max(others, 1)
         size = view.numel() * math.prod(counts)
         if min(counts) < 1 or (shape is not None and size != math.prod(shape)):
             repeated = f"{list(view.shape)}, repeated {list(self.tile)} times,"

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from ....specs.expressions import ExpressionError, is_expression
 from ....specs.findings import did_you_mean
@@ -52,7 +59,8 @@ class Line(TableRecord):
     permute: tuple[Annotated[int, Field(ge=0)], ...] = ()
     """Order of the first axes after that: `[1, 0]` transposes."""
     tile: tuple[Number, ...] = ()
-    """For each axis after that, how many times its entries are repeated one after another."""
+    """For each axis after that, how many times its entries are repeated one after another; one may
+    be -1, for as often as the weight needs."""
     normalize: tuple[Annotated[int, Field(ge=0)], ...] = ()
     """Axes of the weight over which it is divided by its Euclidean norm."""
     times: Annotated[float | str | Line | None, BeforeValidator(_factor)] = None
@@ -69,6 +77,11 @@ class Line(TableRecord):
     """Number for the elements of the source tensor that no weight reads; without it, there may be
     none."""
 
+    @model_serializer(mode="wrap")
+    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the keys of a line that do something."""
+        return {key: value for key, value in handler(self).items() if value not in (None, (), [])}
+
 
 def written_out(value: Any) -> Any:
     """Expand the short forms of a line, a name or a list of names, to a record."""
@@ -83,7 +96,11 @@ def _parts(value: Any) -> Any:
     return [written_out(part) for part in value] if isinstance(value, list | tuple) else [value]
 
 
-Parts = Annotated[tuple[Line, ...], BeforeValidator(_parts), Field(min_length=1)]
+Parts = Annotated[
+    tuple[Line, ...],
+    BeforeValidator(_parts, json_schema_input_type=str | list[str] | Line | list[Line]),
+    Field(min_length=1),
+]
 """The lines that fill a weight: one, or several of which each fills a part."""
 Lines = Mapping[str, tuple[Line, ...]]
 """Pattern of paths of weights to the lines that fill them."""

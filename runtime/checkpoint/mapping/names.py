@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ....specs.expressions import ExpressionError, evaluate, names_in
+from ....specs.findings import did_you_mean
 
 _HOLE = re.compile(r"\{(\*?[a-z][a-z0-9_]*)\}")
 _FILLED = re.compile(r"\{([^{}]*)\}")
@@ -56,6 +57,20 @@ def matcher(pattern: str) -> re.Pattern[str]:
             parts.append(f"(?P={hole})" if hole in defined else f"(?P<{hole}>{text})")
             defined.add(hole)
     return re.compile("".join(parts))
+
+
+def help_for(pattern: str, names: Iterable[str]) -> str:
+    """Return a help for a pattern that fits none of some names: a similar word; empty if none is.
+
+    >>> help_for("encodr.{i}.weight", ["encoder.0.weight"])
+    "did you mean 'encoder'?"
+    """
+    words = {word for name in names for word in name.split(".")}
+    for word in pattern.split("."):
+        if "{" not in word and word not in words:
+            help_ = did_you_mean(word, words)
+            return help_ if help_.startswith("did you mean") else ""
+    return ""
 
 
 def filled(pattern: str, holes: Mapping[str, str]) -> str:

@@ -105,16 +105,19 @@ def start_checkpoint(run: Run) -> Iterator[Finding]:
     """Yield a finding if the checkpoint to start from is missing or has another tokenizer."""
     if run.start is None:
         return
-    folder = Path(run.start)
+    start = run.start.checkpoint
+    folder = Path(start)
     required = ("spec.json", "state.json")
     weights = any((folder / name).exists() for name in ("weights.safetensors", "weights"))
-    if not run.start or not weights or not all((folder / name).is_file() for name in required):
+    if not start or not weights or not all((folder / name).is_file() for name in required):
         yield Finding(
             code="R02",
             at="/start",
-            problem=f"there is no checkpoint in '{run.start}'",
+            problem=f"there is no checkpoint in '{start}'",
             help="give a folder such as outputs/RUN/averaged",
         )
+        return
+    if run.start.vocabulary == "by_piece":
         return
     trained = _tokenizers_in(folder)
     for name, tokenizer in run.tokenizers.items():
@@ -126,12 +129,13 @@ def start_checkpoint(run: Run) -> Iterator[Finding]:
                 yield Finding(
                     code="R04",
                     at="/start",
-                    problem=f"the tokenizer '{name}' of '{run.start}' has another '{key}'",
+                    problem=f"the tokenizer '{name}' of '{start}' has another '{key}'",
                     evidence=(
                         f"given  {json.dumps(settings[key])}  by tokenizers.{name}.{key}",
                         f"wanted {json.dumps(other[key])}  by {folder / 'run.json'}",
                     ),
-                    help="use the data and the tokenizer settings of that checkpoint",
+                    help="use the data and the tokenizer settings of that checkpoint, or write "
+                    '{"checkpoint": ..., "vocabulary": "by_piece"}',
                 )
 
 

@@ -15,7 +15,7 @@ from weft.graphs.ir.canonical import canonical, fingerprint
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import read_tensors
 from weft.runtime.train.run import Run
-from weft.specs.findings import InputError
+from weft.specs.findings import InputError, SpecError
 from weft.specs.load import LoadedSpec, loaded
 
 pytestmark = pytest.mark.integration
@@ -159,3 +159,146 @@ def test_a_run_does_not_start_from_another_tokenizer(
 
     with pytest.raises(InputError, match="has another 'vocab_size'"):
         api.train(run, out=tmp_path / "second")
+
+
+DENSE = {**SMALL, "layers": 2}
+UPCYCLED: dict[str, Any] = {
+    "{side}.{i}.plain.{*p}": "{side}.{2*i}.{p}",
+    "{side}.{i}.{name}_attention.{*p}": "{side}.{2*i + 1}.{name}_attention.{p}",
+    "{side}.{i}.norm.{p}": "{side}.{2*i + 1}.feed_forward.norm.{p}",
+    "{side}.{i}.mixture.{m}_bias": {
+        "from": "{side}.{2*i + 1}.feed_forward.f.{m}.bias",
+        "split": [[1, -1]],
+        "tile": ["=experts"],
+    },
+    **{
+        f"{{side}}.{{i}}.mixture.{name}": {
+            "from": f"{{side}}.{{2*i + 1}}.feed_forward.f.{name}.weight",
+            "split": [[1, -1]],
+            "permute": [0, 2, 1],
+            "tile": ["=experts"],
+        }
+        for name in ("inner", "outer")
+    },
+}
+"""Every second feed-forward network becomes the experts of a layer; Komatsuzaki et al. 2023."""
+WIDER = {
+    "{side}.{i}.feed_forward.f.inner.{p}": {
+        "from": "{side}.{i}.feed_forward.f.inner.{p}",
+        "tile": [-1],
+    },
+    "{side}.{i}.feed_forward.f.outer.weight": {
+        "from": "{side}.{i}.feed_forward.f.outer.weight",
+        "tile": [1, -1],
+        "times": 0.5,
+    },
+}
+"""Each hidden unit becomes two with half the effect; Chen et al. 2016 (Net2Net)."""
+DEEPER = {
+    f"{{side}}.{{i}}.{node}.{{p}}": {"from": f"{{side}}.{{i}}.{node}.{{p}}", "fill": 0}
+    for node in ("{name}_attention.f.out", "feed_forward.f.outer")
+}
+"""New layers add zero to the residual stream."""
+GROWN = {
+    "upcycled": ("transformer-tiny", DENSE, "moe-transformer", {**DENSE, "experts": 4}, UPCYCLED),
+    "wider": ("transformer-tiny", SMALL, "transformer-tiny", {**SMALL, "d_ff": 64}, WIDER),
+    "deeper": ("transformer-prenorm", SMALL, "transformer-prenorm", {**SMALL, "layers": 3}, DEEPER),
+}
+
+
+@pytest.fixture(scope="module")
+def models(toy_run_module: Maker, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return a function that trains a model of a spec for a few updates, once."""
+    trained: dict[str, api.Model] = {}
+
+    def model(spec: str, params: dict[str, Any]) -> api.Model:
+        key = f"{spec}-{params['layers']}"
+        if key not in trained:
+            run = toy_run_module(spec, params, updates=4)
+            result = api.train(run, out=tmp_path_factory.mktemp(key) / "out")
+            trained[key] = weft.open(Path(str(result.averaged)))
+        return trained[key]
+
+    return model
+
+
+@pytest.mark.parametrize("name", GROWN)
+def test_a_grown_model_computes_what_the_old_one_did(models: Any, name: str) -> None:
+    """Experts that are copies, duplicated units and layers that add zero change no output."""
+    spec, params, other, grown, lines = GROWN[name]
+    old = models(spec, params)
+
+    new = old.adapt(weft.load(other, **grown), weights=lines)
+
+    ids = {name: torch.randint(4, 40, (3, 7)) for name in ("source", "target")}
+    mask = {"source_mask": torch.ones(3, 7, dtype=torch.bool)}
+    logits = [_logits(model, {**ids, **mask}) for model in (old, new)]
+    torch.testing.assert_close(logits[1], logits[0], rtol=1e-5, atol=1e-5)
+    assert new.graph.parameters() > old.graph.parameters()
+    drawn = {"upcycled": ["router"], "wider": [], "deeper": ["1", "2"]}[name]
+    assert all(set(path.split(".")) & set(drawn) for path in new.weight_transfer.new)
+    assert bool(new.weight_transfer.new) == bool(drawn)
+
+
+def _logits(model: api.Model, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return the logits of a model without dropout."""
+    with torch.no_grad():
+        outputs = model.module.eval()(**inputs)
+    logits: torch.Tensor = outputs["logits"] if isinstance(outputs, dict) else outputs
+    return logits
+
+
+def test_a_line_may_fill_a_corner_of_a_wider_model(models: Any) -> None:
+    """The rest is drawn, as without the line, and the report calls the weight reshaped."""
+    old = models("transformer-tiny", SMALL)
+    path = "encoder.0.feed_forward.f.inner.weight"
+    line = {path: {"from": path, "into": [[0, "=d_ff - 8"]]}}
+
+    new = old.adapt(weft.load("transformer-tiny", **{**SMALL, "d_ff": 40}), weights=line)
+    without = old.adapt(weft.load("transformer-tiny", **{**SMALL, "d_ff": 40}))
+
+    weights = new.module.state_dict()[path]
+    assert torch.equal(weights[:32], old.module.state_dict()[path])
+    assert torch.equal(weights[32:], without.module.state_dict()[path][32:])
+    assert new.weight_transfer.reshaped[path] == ((32, 16), (40, 16))
+
+
+def test_null_draws_a_weight_that_would_fit(trained: api.Model) -> None:
+    """As a new model draws it with the seed."""
+    line = {"encoder.0.self_attention.f.{*p}": None}
+
+    new = trained.adapt(weft.load("transformer-tiny", **SMALL), weights=line, seed=3)
+
+    fresh = weft.build(weft.load("transformer-tiny", **SMALL, vocab=40), seed=3).state_dict()
+    path = "encoder.0.self_attention.f.query.weight"
+    assert torch.equal(new.module.state_dict()[path], fresh[path])
+    assert path in new.weight_transfer.new
+
+
+INNER = "encoder.0.feed_forward.f.inner.weight"
+WRONG_LINES: list[tuple[dict[str, Any], str, str]] = [
+    ({"encodr.{i}.{*p}": "encoder.{i}.{p}"}, "no weight of 'transformer-tiny' fits", "encoder"),
+    ({INNER: "encoder.0.feed_forward.f.iner.weight"}, "has no weight", "did you mean"),
+    ({INNER: "encoder.0.feed_forward.f.outer.weight"}, "has the wrong shape", ""),
+    ({INNER: INNER, "encoder.0.{*p}": None}, "matches both", "more specific"),
+    ({"head.weight": None, "source_embedding.weight": None}, "is tied to", "one line for both"),
+    ({INNER: {"from": INNER, "tile": [2]}}, "does not fill", ""),
+    ({INNER: {"from": INNER, "into": [[0, 99]]}}, "out of range", ""),
+    ({INNER: {"from": INNER, "split": [["=width", 2]]}}, "unknown name 'width'", ""),
+    ({INNER: {"from": INNER, "stack": {"e": 2}}}, "lacks the placeholder", "tile"),
+    ({INNER: {"form": INNER}}, "unknown key 'form'", ""),
+]
+
+
+@pytest.mark.parametrize(("lines", "problem", "help_"), WRONG_LINES)
+def test_a_wrong_line_is_named(
+    trained: api.Model, lines: dict[str, Any], problem: str, help_: str
+) -> None:
+    """With its place and, where there is one, a way out."""
+    with pytest.raises(SpecError) as error:
+        trained.adapt(weft.load("transformer-tiny", **SMALL), weights=lines)
+
+    finding = error.value.findings[0]
+    assert problem in finding.problem
+    assert help_ in finding.help
+    assert finding.at.startswith("/weights/")
