@@ -225,10 +225,10 @@ from .runtime.train.checks.metrics import losses_of_training as losses_of_traini
 from .runtime.train.checks.metrics import unknown_losses as unknown_losses
 from .runtime.train.checks.metrics import wrong_metrics as wrong_metrics
 from .runtime.train.device import settings_of_process as settings_of_process
-from .runtime.train.documents import DOCUMENTS as DOCUMENTS
-from .runtime.train.documents import CheckedDocument as CheckedDocument
-from .runtime.train.documents import Document as Document
-from .runtime.train.documents import document_of as document_of
+from .runtime.cli.specs.documents import DOCUMENTS as DOCUMENTS
+from .runtime.cli.specs.documents import CheckedDocument as CheckedDocument
+from .runtime.cli.specs.documents import Document as Document
+from .runtime.cli.specs.documents import document_of as document_of
 from .runtime.train.measuring import losses_of as losses_of
 from .runtime.train.objective import Objective as Objective
 from .runtime.train.objective import Objectives as Objectives

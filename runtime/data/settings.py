@@ -24,7 +24,7 @@ LONGEST_PATH, LONGEST_NAME = 4_096, 255
 """Most bytes of a path, and of each name in it, that common file systems permit."""
 
 
-def _possible(path: str) -> str:
+def possible_path(path: str) -> str:
     """Return a path.
 
     Raises:
@@ -37,7 +37,7 @@ def _possible(path: str) -> str:
     return path
 
 
-PathText = Annotated[str, AfterValidator(_possible)]
+PathText = Annotated[str, AfterValidator(possible_path)]
 """A path of a file or folder as text."""
 Language = Annotated[str, Field(pattern=r"^[a-z]{3}(_[A-Za-z]+){0,2}$")]
 """ISO 639-3 language code, optionally followed by a script and a region."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -34,9 +34,11 @@ from .losses import LossSums, ObjectiveLosses
 from .objective import Objective
 from .plan import RunPlan
 from .run import Run
-from .start import StartPlan, plan_start
 from .trackers import TrackedRun, Trackers, TrackerSettings, Warn
 from .validation import validator
+
+if TYPE_CHECKING:
+    from .start import StartPlan
 
 
 class Losses(Protocol):
@@ -321,11 +323,20 @@ def training_context(
         freeze=run.freeze,
         train=run.train,
         weights=objective.weights,
-        start=None if run.start is None else plan_start(run.start, objective, prepared),
+        start=_start_of(run, objective, prepared),
         full_speed=_full_speed(run, graph, prepared, placement, world)
         if world.is_main_process
         else None,
     )
+
+
+def _start_of(run: Run, objective: Objective, prepared: Prepared) -> StartPlan | None:
+    """Return what a run takes from another checkpoint; see `plan_start`."""
+    if run.start is None:
+        return None
+    from .start import plan_start  # noqa: PLC0415 - few runs start from a checkpoint
+
+    return plan_start(run.start, objective, prepared)
 
 
 def _full_speed(

@@ -27,7 +27,7 @@ from ...specs.wording import SettingError
 from ..checkpoint.curve import BY_FORM, OfPieces, curve_at, stretches
 from ..checkpoint.mapping.line import Parts
 from ..checkpoint.task import Positive, Task
-from ..data.settings import BatchSettings, PathText, Settings
+from ..data.settings import BatchSettings, PathText, Settings, possible_path
 from ..system.plugins import Selected
 from .distributed.parallel_settings import ParallelSettings
 from .recipe.optimizers import Adam, AnyOptimizer
@@ -112,7 +112,7 @@ class Start(Settings):
 
 
 def _start(value: Any) -> Any:
-    return {"checkpoint": value} if isinstance(value, str) else value
+    return {"checkpoint": possible_path(value)} if isinstance(value, str) else value
 
 
 class Run(Task):

@@ -16,10 +16,10 @@ from ....specs.json_tree import Source
 from ....specs.reader import LARGEST, SHIPPED, find, read_json, read_text, text_of
 from ...spec.check import explanation
 from ...spec.fixing import described, fixed
-from ...train.documents import DOCUMENTS, CheckedDocument, document_of
 from ..common import terminal
 from ..common.command import SPECS, command, wrong
 from ..common.parameters import Json, Overrides, argument, complete_specs, overridden
+from .documents import DOCUMENTS, CheckedDocument, document_of
 
 if TYPE_CHECKING:
     pass

@@ -25,7 +25,6 @@ from ...spec.check import graph_of
 from ...spec.variants import Swap
 from ...spec.variants import lora as with_lora
 from ...spec.variants import swap as swap_blocks
-from ...train.documents import document_of
 from ..common import terminal
 from ..common.command import SPECS, command
 from ..common.parameters import (
@@ -39,6 +38,7 @@ from ..common.parameters import (
     out_option,
     overridden,
 )
+from .documents import document_of
 
 COLORS = {"+": "green", "-": "red", "~": "yellow", ">": "cyan"}
 """First character of a line of a diff to its color on a terminal."""

@@ -286,7 +286,7 @@ def test_every_code_has_a_paragraph() -> None:
     """With cause, example and fix, as the codes of specs have."""
     described = set(re.findall(r"^### (R\d\d)$", PAGE, re.MULTILINE))
 
-    assert described == {f"R0{number}" for number in range(1, 10)}
+    assert described == {f"R{number:02}" for number in range(1, 11)}
 
 
 def test_a_key_of_another_type_names_that_type(tmp_path: Path) -> None:

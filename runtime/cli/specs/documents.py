@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel
 
-from ...blocks.registry import registry
-from ...graphs.advice import advise
-from ...graphs.ir.canonical import fingerprint
-from ...graphs.json_schema import schema
-from ...graphs.passes.objective import deployed_graph, reported_losses
-from ...specs.findings import Finding
-from ...specs.json_tree import Source
-from ...specs.load import FOLDERS, load_as
-from ...specs.reader import RUN_FOLDER
-from ..spec.check import analysed, warnings_of
-from ..system.plugins import Plugins
+from ....blocks.registry import registry
+from ....graphs.advice import advise
+from ....graphs.ir.canonical import fingerprint
+from ....graphs.json_schema import schema
+from ....graphs.passes.objective import deployed_graph, reported_losses
+from ....specs.findings import Finding
+from ....specs.json_tree import Source
+from ....specs.load import FOLDERS, load_as
+from ....specs.reader import RUN_FOLDER
+from ...spec.check import analysed, warnings_of
+from ...system.plugins import Plugins
 
 if TYPE_CHECKING:
-    from .plan import RunPlan
+    from ...train.plan import RunPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class RunDocument(Document):
         self, value: Any, source: Source, overrides: Mapping[str, Any] | None = None
     ) -> CheckedDocument:
         """Check a run."""
-        from .plan import plan_value  # noqa: PLC0415 - loads the settings of runs
+        from ...train.plan import plan_value
 
         plan = plan_value(value, source, overrides)
         run, graph = plan.run, plan.graph
@@ -115,7 +115,7 @@ class RunDocument(Document):
 
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON Schema with the settings of installed packages."""
-        from .run import run_schema  # noqa: PLC0415 - as above
+        from ...train.run import run_schema
 
         return run_schema()
 
