@@ -21,7 +21,7 @@ pytestmark = pytest.mark.integration
 
 Maker = Callable[..., Run]
 SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.1}
-STILL = {"updates": 1, "schedule": {"type": "constant", "rate": 1e-30}, "batch": {"tokens": 100}}
+STILL = {"updates": 1, "schedule": {"peak": 1e-30}, "batch": {"tokens": 100}}
 LINE = {
     "encoder.1.{*p}": "encoder.0.{p}",
     "decoder.1.{*p}": "decoder.0.{p}",
