@@ -35,7 +35,7 @@ class SliceParams(Params):
     """Axis that is sliced: `time`, `width`, `layer`, or an axis of the value, such as `T`."""
     index: Index | None = None
     """Index of a single element, without whose axis the output is: 0 is the first, -1 the last.
-    Not with `start`, `stop` and `step`, and not for `width`."""
+    Not with `start`, `stop` and `step`."""
     start: Index = 0
     """Index of the first element, counted from the end if negative."""
     stop: Index | None = None
@@ -167,12 +167,10 @@ def _refuse_outside(
 
 
 def _refuse_index(params: SliceParams, axis: Axis) -> None:
-    """Refuse an index with other params, of a width, or of an element that does not exist."""
+    """Refuse an index with other params, or of an element that does not exist."""
     index = params.index or 0
     if params.start or params.stop is not None or params.step > 1:
         problem, help_ = "'index' excludes 'start', 'stop' and 'step'", "remove 'index' or them"
-    elif params.axis == "width":
-        problem, help_ = "'index' removes the axis, but 'width' must stay", "use 'start' and 'stop'"
     elif isinstance(axis, int) and not -axis <= index < axis:
         problem = f"the axis has {axis} elements, and none with index {index}"
         help_ = f"use an 'index' from {-axis} to {axis - 1}"
