@@ -28,7 +28,7 @@ from .broadcast import broadcast
 from .elementwise import ELEMENTWISE, ElementwiseParams
 from .formula_source import text_of
 from .masking import expanded, names_of_mask
-from .patterns import LEAD, Names, axis_names, lower, parsed_pattern
+from .patterns import LEAD, Names, axis_names, lower
 
 BATCH, QUERIES, KEYS, WIDTH, VALUE = "b", "t", "s", "k", "v"
 """Names of the axes of merged attention; all others are heads, in the order of the result."""
@@ -217,7 +217,7 @@ class _Names:
 
 def _operands(node: BlockNode) -> tuple[dict[str, Names], Names]:
     """Return the names of all axes of the values of a product, by port, and of the result."""
-    pattern, types = parsed_pattern(_params(node).y), node.part.inputs
+    pattern, types = _params(node).pattern, node.part.inputs
     values = {
         port: expanded(names, type_)
         for (port, type_), names in zip(types.items(), pattern.values, strict=True)

@@ -6,13 +6,23 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any, Self
 
-from pydantic import model_validator
+from pydantic import Field, field_validator, model_validator
 
-from ...graphs.ir.block_type import Behavior, BlockType, Port, Signature
+from ...graphs.ir.block_type import Behavior, BlockType, MismatchError, Port, Signature
 from ...graphs.ir.graph import Part
-from ...graphs.ir.value_type import ValueType
-from ..params import Params
-from .patterns import LEAD, Pattern, PatternText, lower, parsed_pattern, port_type
+from ...graphs.ir.value_type import Axis, ValueType
+from ...specs.findings import did_you_mean
+from ..params import Count, Params
+from .patterns import (
+    LEAD,
+    Groups,
+    Names,
+    Pattern,
+    lower,
+    parsed_pattern,
+    port_type,
+    split_groups,
+)
 
 PORTS = ("x", "z", "w", "v")
 """The ports, in the order of the pattern."""
@@ -21,18 +31,63 @@ PORTS = ("x", "z", "w", "v")
 class EinsumParams(Params):
     """Params of `einsum`."""
 
-    y: PatternText
+    y: str
     """The axes of the values at the ports x, z, w and v, and of the result, such as
-    `b h t k, b h s k -> b h t s`: an axis that the result lacks is summed over."""
+    `b h t k, b h s k -> b h t s`: an axis that the result lacks is summed over.  One value may
+    have axes that are split or merged, as in `b t (h k) -> b h t k`."""
+    sizes: dict[str, Count] = Field(default_factory=dict)
+    """Sizes of names in parentheses, such as `{"h": "=heads"}`; one in each group follows from the
+    value."""
+
+    @field_validator("y")
+    @classmethod
+    def _parses(cls, text: str) -> str:
+        """Refuse a text that is not a pattern; write it with single spaces."""
+        if "(" not in text and ")" not in text:
+            return str(parsed_pattern(text))
+        flat, before, after = split_groups(text)
+        parsed_pattern(flat)
+        return f"{_written_groups(before)} -> {_written_groups(after)}"
+
+    @property
+    def groups(self) -> tuple[Groups, Groups] | None:
+        """The names of each axis of the value and of the result, if some are in parentheses."""
+        return split_groups(self.y)[1:] if "(" in self.y else None
+
+    @property
+    def pattern(self) -> Pattern:
+        """The pattern, in which names in parentheses are axes like others."""
+        return parsed_pattern(self.y if self.groups is None else split_groups(self.y)[0])
+
+    @model_validator(mode="after")
+    def _splits(self) -> Self:
+        """Refuse sizes without a group, groups of unknown sizes, and groups that lose an axis."""
+        before, after = self.groups or ((), ())
+        split = [name for group in before if len(group) > 1 for name in group]
+        for name in self.sizes:
+            if name not in split:
+                help_ = did_you_mean(name, split)
+                msg = f"'sizes' has '{name}', which no group of the value in '{self.y}' has"
+                raise ValueError(f"{msg}; {help_}" if help_ else msg)
+        for group in before:
+            unknown = [name for name in group if name not in self.sizes]
+            if len(group) > 1 and len(unknown) > 1:
+                msg = f"'sizes' must have all but one of {', '.join(group)}"
+                raise ValueError(msg)
+        if after and {*self.pattern.values[0]} != {*self.pattern.result}:
+            msg = f"'{self.y}' loses an axis; sum over it with reduce@1"
+            raise ValueError(msg)
+        return self
 
     @model_validator(mode="after")
     def _multiplies(self) -> Self:
         """Refuse sums of a single value, and more values than ports."""
-        pattern = parsed_pattern(self.y)
+        pattern = self.pattern
         if len(pattern.values) > len(PORTS):
             msg = f"'{self.y}' has {len(pattern.values)} values; at most {len(PORTS)} are allowed"
             raise ValueError(msg)
-        if pattern.values[0] == pattern.result and len(pattern.values) == 1:
+        same = pattern.values[0] == pattern.result and len(pattern.values) == 1
+        if same and (self.groups is None or self.groups[0] == self.groups[1]):
             msg = f"'{self.y}' changes nothing"
             raise ValueError(msg)
         for name in pattern.names:
@@ -45,16 +100,105 @@ class EinsumParams(Params):
 
 def _signature(params: EinsumParams, _: frozenset[str]) -> Signature:
     """Return the ports for values of the kind f."""
-    return _ports(parsed_pattern(params.y), {})
+    if params.groups is None:
+        return _ports(params.pattern, {})
+    return Signature(
+        inputs=(Port("x", ValueType("f", ("...",))),),
+        outputs=(Port("y", ValueType("f", ("...",)), doc="the value with other axes"),),
+    )
 
 
 def _typed(params: EinsumParams, types: Mapping[str, ValueType]) -> Signature:
     """Return the ports for the types of the wires: a single value keeps its kind."""
-    pattern = parsed_pattern(params.y)
+    if params.groups is not None:
+        return _regrouped(params, types["x"])
+    pattern = params.pattern
     values = [types[name] for name in PORTS[: len(pattern.values)]]
     for name, names, type_ in zip(PORTS, pattern.values, values, strict=False):
         port_type(names, type_, name)
     return _ports(pattern.with_lead(values), types if len(values) == 1 else {})
+
+
+def _written_groups(groups: Groups) -> str:
+    return " ".join(f"({' '.join(names)})" if len(names) > 1 else names[0] for names in groups)
+
+
+def _sizes(params: EinsumParams, x: ValueType) -> dict[str, int]:
+    """Return the sizes of the names of a value that stand for numbers.
+
+    Raises:
+        MismatchError: the value has other axes, or one that its group does not divide.
+    """
+    assert params.groups is not None  # noqa: S101 - the caller has asked
+    before = params.groups[0]
+    port_type(tuple(names[0] for names in before), x, "x")
+    last = before[1:] if before[0] == (LEAD,) else before
+    axes = x.axes[len(x.axes) - len(last) :]
+    sizes: dict[str, int] = {}
+    for names, axis in zip(last, axes, strict=True):
+        if len(names) == 1:
+            sizes |= {names[0]: axis} if isinstance(axis, int) else {}
+            continue
+        known = {name: params.sizes[name] for name in names if name in params.sizes}
+        written = _written_groups((names,))
+        if not isinstance(axis, int):
+            msg = f"'{written}' is {axis}, which is no number of elements that could be split"
+            raise MismatchError("T03", msg, port="x", help="split an axis of a known size")
+        divisor = prod(known.values())
+        if axis % divisor or (len(known) == len(names) and axis != divisor):
+            product = " * ".join(f"{name} = {size}" for name, size in known.items())
+            msg = f"'{written}' is {axis}, which is not divided by {product}"
+            raise MismatchError("T03", msg, port="x", help="change 'sizes', or the width of 'x'")
+        sizes |= known | {name: axis // divisor for name in names if name not in known}
+    return sizes
+
+
+def _regrouped(params: EinsumParams, x: ValueType) -> Signature:
+    """Return the ports of a value whose axes are split or merged."""
+    assert params.groups is not None  # noqa: S101 - the caller has asked
+    sizes = _sizes(params, x)
+
+    def axis_of(names: Names) -> Axis:
+        if len(names) == 1:
+            return lower(names[0])
+        lacking = [name for name in names if name not in sizes]
+        if lacking:
+            msg = f"'{_written_groups((names,))}' merges '{lacking[0]}', whose size is not a number"
+            raise MismatchError("T03", msg, port="x", help="merge axes of known sizes")
+        return prod(sizes[name] for name in names)
+
+    split = {name for group in params.groups[0] if len(group) > 1 for name in group}
+    before = tuple(map(axis_of, params.groups[0]))
+    after = tuple(
+        sizes[names[0]] if names[0] in split and len(names) == 1 else axis_of(names)
+        for names in params.groups[1]
+    )
+    return Signature(
+        inputs=(Port("x", ValueType(x.kind, before, x.size)),),
+        outputs=(Port("y", ValueType(x.kind, after, x.size), doc="the value with other axes"),),
+        factors=("x",),
+    )
+
+
+def _regrouping(params: EinsumParams, x: ValueType) -> list[str]:
+    """Return the lines of `forward` that split, permute and merge the axes of a value."""
+    assert params.groups is not None  # noqa: S101 - the caller has asked
+    sizes = _sizes(params, x)
+    before, after = params.groups
+    value = "x"
+    for index in reversed(range(len(before))):
+        if len(before[index]) > 1:
+            lengths = ", ".join(str(sizes[name]) for name in before[index])
+            place = sum(map(len, before[index + 1 :]))
+            value += f".unflatten({-1 - place}, ({lengths}))"
+    pattern = params.pattern
+    if pattern.values[0] != pattern.result:
+        value = f'torch.einsum("{pattern.letters()}", {value})'
+    for index in reversed(range(len(after))):
+        if len(after[index]) > 1:
+            place = len(after) - 1 - index
+            value += f".flatten({-len(after[index]) - place}, {-1 - place})"
+    return [f"return {value}"]
 
 
 def _ports(pattern: Pattern, types: Mapping[str, ValueType]) -> Signature:
@@ -109,8 +253,10 @@ def _volume(pair: Pattern, sizes: Mapping[str, int]) -> int:
 def _written(part: Part) -> list[str]:
     """Return the lines of `forward`, with one product in each."""
     params: Any = part.params
+    if params.groups is not None:
+        return _regrouping(params, part.inputs["x"])
     types = [part.inputs[name] for name in PORTS if name in part.inputs]
-    pattern = parsed_pattern(params.y).with_lead(types).letters()
+    pattern = params.pattern.with_lead(types).letters()
     if len(pattern.values) == 1:
         return [f'return torch.einsum("{pattern}", x)']
     lines = [
@@ -131,13 +277,13 @@ EINSUM = BlockType(
     name="einsum",
     title="{y}",
     mixes="",
-    doc="Multiply values over named axes and sum over the axes that the result lacks, or permute "
-    "the axes of one value.",
-    source="numpy: einsum; named axes: Chiang, Rush and Barak 2021",
+    doc="Multiply values over named axes and sum over the axes that the result lacks, or permute, "
+    "split and merge the axes of one value.",
+    source="numpy: einsum; named axes: Chiang, Rush and Barak 2021; groups: Rogozhnikov 2022",
     params=EinsumParams,
     signature=_signature,
     typed=_typed,
-    arguments=lambda params, _: {"y": params.y},
+    arguments=lambda params, _: {"y": str(params.pattern)},
     flops=_flops,
     written=_written,
     merges=_merges,

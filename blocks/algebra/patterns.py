@@ -6,9 +6,10 @@ that have it.
 
 from __future__ import annotations
 
+import re
 import string
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -139,6 +140,38 @@ def axis_names(text: str) -> Names:
 
 PatternText = Annotated[str, AfterValidator(lambda text: str(parsed_pattern(text)))]
 """A param with a pattern of values and a result, which is kept with single spaces."""
+
+
+Groups = tuple[Names, ...]
+"""The names of each axis of a value: several if it is a product, as in `b t (h k)`."""
+
+
+def split_groups(text: str) -> tuple[str, Groups, Groups]:
+    """Return a pattern of one value without its parentheses, and the groups of both sides.
+
+    >>> split_groups("b t (h k) -> b h t k")[0]
+    'b t h k -> b h t k'
+
+    Raises:
+        ValueError: a parenthesis is not closed, or the pattern has several values.
+    """
+    before, arrow, after = text.partition("->")
+    if "," in before:
+        msg = f"'{text}' has parentheses, so it must have one value"
+        raise ValueError(msg)
+    sides = [tuple(_groups_of(side)) for side in (before, after)]
+    flat = [" ".join(name for group in groups for name in group) for groups in sides]
+    return (f"{flat[0]} {arrow} {flat[1]}", *sides)
+
+
+def _groups_of(text: str) -> Iterator[Names]:
+    """Yield the names of each axis of one side of a pattern."""
+    for group in re.findall(r"\([^()]*\)|[^()\s]+|[()]", text):
+        names = axis_names(group.strip("()")) if group not in "()" else ()
+        if not names or (LEAD in names and group.startswith("(")):
+            msg = f"'{text.strip()}': '{group}' is not a group of axes, such as (h k)"
+            raise ValueError(msg)
+        yield names
 
 
 def refuse_permuted(pattern: Pattern) -> None:
