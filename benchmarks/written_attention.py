@@ -47,11 +47,11 @@ def spec_of(kind: str, width: int, heads: int, *, written: bool) -> dict[str, An
         params = {"heads": heads, "causal": bool(causal)}
         nodes = {"out": node("attention@1", params, x="x", **mask)}
     else:
-        split = {"heads": heads, "d_head": width // heads}
+        split = {"y": "b t (h k) -> b h t k", "sizes": {"h": heads}}
         nodes = {}
         for name in ("query", "key", "value"):
             nodes[name] = node("linear@1", {"d_out": width}, x="x")
-            nodes[f"{name}_heads"] = node("split_heads@1", split, x=f"{name}.y")
+            nodes[f"{name}_heads"] = node("einsum@1", split, x=f"{name}.y")
         by = {"by": (width // heads) ** -0.5}
         softmax = {"y": "b h t s", **causal, **({"mask": "b s"} if mask else {})}
         product, total = "b h t k, b h s k -> b h t s", "b h t s, b h s k -> b h t k"
@@ -60,7 +60,7 @@ def spec_of(kind: str, width: int, heads: int, *, written: bool) -> dict[str, An
             "scores": node("elementwise@1", {"y": "by * x", "values": by}, x="product.y"),
             "weights": node("softmax@1", softmax, x="scores.y", **mask),
             "sum": node("einsum@1", {"y": total}, x="weights.y", z="value_heads.y"),
-            "merge": node("merge_heads@1", {"d_out": width}, x="sum.y"),
+            "merge": node("einsum@1", {"y": "b h t k -> b t (h k)"}, x="sum.y"),
             "out": node("linear@1", {"d_out": width}, x="merge.y"),
         }
     return {

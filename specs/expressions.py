@@ -73,6 +73,11 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int]] = {
     ),
     "silu": (lambda x: x * _sigmoid(x), 1, 1),
     "elu": (lambda x: x if x > 0 else math.expm1(x), 1, 1),
+    "squared_relu": (lambda x: max(x, 0) ** 2, 1, 1),
+    "quick_gelu": (lambda x: x * _sigmoid(1.702 * x), 1, 1),
+    "leaky_relu": (lambda x: max(x, 0.01 * x), 1, 1),
+    "mish": (lambda x: x * math.tanh(max(x, 0.0) + math.log1p(math.exp(-abs(x)))), 1, 1),
+    "hard_swish": (lambda x: x * min(max(x + 3, 0), 6) / 6, 1, 1),
     "where": (lambda condition, x, z: x if condition else z, 3, 3),
     "detach": (lambda x: x, 1, 1),
 }

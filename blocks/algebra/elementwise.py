@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -14,6 +15,7 @@ from ...graphs.ir.graph import Part
 from ...graphs.ir.value_type import SIZED, Axis, ValueType, dtype_of, free_axes
 from ...specs.expressions import (
     CONSTANTS,
+    FUNCTIONS,
     LARGEST,
     Call,
     ExpressionError,
@@ -21,7 +23,7 @@ from ...specs.expressions import (
     parsed,
 )
 from ...specs.findings import did_you_mean
-from ..params import Count, Number, Params
+from ..params import Activation, Count, Number, Params
 from .broadcast import Broadcast, broadcast
 from .formula_source import python_of
 from .ranges import INTEGER_KINDS, REAL, Range, factors_of, range_of, range_of_number, range_of_tree
@@ -35,6 +37,8 @@ class ElementwiseParams(Params):
     of `values`."""
     values: dict[str, int | Number] = Field(default_factory=dict)
     """Numbers that the formula reads by name, such as `{"by": "=d_model ** 0.5"}`."""
+    functions: dict[str, Activation] = Field(default_factory=dict)
+    """Functions that a param chooses, such as `{"f": "=activation"}` for the formula `f(x)`."""
     axes: dict[str, str] = Field(default_factory=dict)
     """Names for the axes of each port, such as `{"x": "b t s", "z": "b s"}`, by which the axes
     are matched instead of by themselves; needed where a value has an axis twice."""
@@ -44,6 +48,24 @@ class ElementwiseParams(Params):
 
     size: Count | None = None
     """Number of different ids or labels; by default, one more than the largest result."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_functions(cls, params: Any) -> Any:
+        """Write the functions that params choose into the formula."""
+        formula, functions = params.get("y"), params.get("functions")
+        if not isinstance(formula, str) or not isinstance(functions, dict):
+            return params
+        for name, function in functions.items():
+            call = re.compile(rf"(?<![\w.]){re.escape(name)}\s*\(")
+            if name in FUNCTIONS or not call.search(formula):
+                msg = f"'functions' has '{name}', which '{formula}' does not call"
+                msg = f"'{name}' is a function already" if name in FUNCTIONS else msg
+                raise ValueError(msg)
+            if function not in get_args(Activation):
+                return params  # which the type of the param refuses
+            formula = call.sub("(" if function == "identity" else f"{function}(", formula)
+        return {**params, "y": formula, "functions": {}}
 
     @field_validator("y")
     @classmethod

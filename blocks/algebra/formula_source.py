@@ -25,9 +25,10 @@ _MODULES = {
         "ceil",
         "floor",
     ),
-    "nn.functional": ("softplus", "gelu", "silu", "elu"),
+    "nn.functional": ("softplus", "gelu", "silu", "elu", "leaky_relu", "mish"),
 }
 _FUNCTIONS = {name: f"{module}.{name}" for module, names in _MODULES.items() for name in names}
+_FUNCTIONS["hard_swish"] = "nn.functional.hardswish"
 """Function to its name in the generated code."""
 _BINARY: Mapping[str, ast.operator] = {
     "+": ast.Add(),
@@ -109,6 +110,10 @@ def _extreme(name: str, first: ast.expr, second: ast.expr) -> ast.expr:
     )
 
 
+def _called(function: str, x: ast.expr) -> ast.expr:
+    return ast.Call(_name(function), [x], [])
+
+
 def _where(condition: ast.expr, x: ast.expr, z: ast.expr) -> ast.expr:
     if isinstance(condition, ast.Constant):
         return x if condition.value else z
@@ -142,6 +147,10 @@ _OTHERS: Mapping[str, Callable[..., ast.expr]] = {
     "max": lambda *parts: functools.reduce(functools.partial(_extreme, "max"), parts),
     "where": _where,
     "detach": lambda x: ast.Call(ast.Attribute(x, "detach"), [], []),
+    "squared_relu": lambda x: ast.Call(ast.Attribute(_called("torch.relu", x), "square"), [], []),
+    "quick_gelu": lambda x: ast.BinOp(
+        x, ast.Mult(), _called("torch.sigmoid", ast.BinOp(ast.Constant(1.702), ast.Mult(), x))
+    ),
     "gelu_tanh": lambda x: ast.Call(
         _name("nn.functional.gelu"), [x], [ast.keyword("approximate", ast.Constant("tanh"))]
     ),

@@ -142,7 +142,7 @@ _INTEGERS: Mapping[str, Callable[..., Range]] = {
 
 _ZERO_AT_ZERO = frozenset(
     {"negative", "abs", "sqrt", "sin", "tanh", "erf", "relu", "gelu", "gelu_tanh", "silu", "elu"}
-) | {"ceil", "floor", "detach"}
+) | {"ceil", "floor", "detach", "squared_relu", "quick_gelu", "leaky_relu", "mish", "hard_swish"}
 """Functions of one argument that are 0 at 0."""
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...graphs.ir.block_type import BlockType, NoParams, Signature, never, port
-from ..params import END, PAD, Count, Params, Several, no_arguments, only_params
+from ...graphs.ir.block_type import BlockType, Signature, never, port
+from ..params import END, PAD, Count, Params, Several, only_params
 
 
 def refuse_wrong_ids(params: Params, size: int, *names: str) -> None:
@@ -94,31 +94,6 @@ PREFIX_MASK = BlockType(
     module=".noise.structure_module:PrefixMask",
     example={"separator": 4},
     example_inputs={"ids": "ids:11[B T]", "mask": "mask[B T]"},
-)
-
-
-def _prefix_bias_signature(_: NoParams, __: frozenset[str]) -> Signature:
-    return Signature(
-        inputs=(
-            port("prefix", "mask[b t]", "true at the positions of the prefix"),
-            port("x", "f[b t d_model]", "queries, of which only the number matters"),
-        ),
-        outputs=(port("bias", "bias[b t t]", "0 where a query may attend, -inf elsewhere"),),
-        behavior={"t": "full"},
-    )
-
-
-PREFIX_TO_BIAS = BlockType(
-    name="prefix_to_bias",
-    mixes="",
-    doc="Attention bias of a prefix language model: a position attends to the prefix, itself and "
-    "earlier positions; 0 where s <= t or s is in the prefix, -inf elsewhere.",
-    source="Raffel et al. 2020, section 3.2.1; Dong et al. 2019, section 2.3",
-    signature=_prefix_bias_signature,
-    arguments=no_arguments,
-    hops=never,
-    module=".noise.structure_module:PrefixToBias",
-    example_inputs={"prefix": "mask[B T]", "x": "f[B T 8]"},
 )
 
 

@@ -59,20 +59,6 @@ class PrefixMask(nn.Module):
         return prefix_BT & mask, rest_BT & mask
 
 
-class PrefixToBias(nn.Module):
-    """Attention bias of a prefix language model.
-
-    Source: Raffel et al. 2020, section 3.2.1; Dong et al. 2019, section 2.3.
-    """
-
-    def forward(self, prefix: Tensor, x: Tensor) -> Tensor:
-        """Return the bias [B, T, T] of queries x [B, T, D] whose prefix is true in [B, T]."""
-        length = x.size(1)
-        past_TT = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
-        allowed_BTT = past_TT | prefix[:, None]
-        return x.new_zeros(allowed_BTT.shape).masked_fill(~allowed_BTT, float("-inf"))
-
-
 class EmptyText(nn.Module):
     """Replace each text by an empty one.
 

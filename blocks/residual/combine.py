@@ -35,32 +35,6 @@ LENGTHS_TO_MASK = BlockType(
 )
 
 
-def _mask_to_bias_signature(_: NoParams, __: frozenset[str]) -> Signature:
-    """Return the signature; the bias is the same for all queries, and s and t may be equal."""
-    return Signature(
-        inputs=(
-            port("mask", "mask[b s]", "true at positions that may be attended to"),
-            port("x", "f[b t d_model]", "queries, of which only the number matters"),
-        ),
-        outputs=(port("bias", "bias[b t s]", "0 where the mask is true, -inf elsewhere"),),
-        behavior={"s": "full"},
-    )
-
-
-MASK_TO_BIAS = BlockType(
-    name="mask_to_bias",
-    mixes="",
-    adapts=("mask", "bias"),
-    doc="Convert a mask to an additive attention bias; 0 where the mask is true, -inf elsewhere.",
-    source="Vaswani et al. 2017, section 3.2.3",
-    signature=_mask_to_bias_signature,
-    arguments=no_arguments,
-    hops=never,
-    module=".residual.combine_module:MaskToBias",
-    example_inputs={"mask": "mask[B S]", "x": "f[B T 8]"},
-)
-
-
 def _unfold_signature(_: NoParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(

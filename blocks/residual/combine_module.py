@@ -32,18 +32,6 @@ class LengthsToMask(nn.Module):
         return torch.arange(position, position + x.size(1), device=x.device) < lengths_R[:, None]
 
 
-class MaskToBias(nn.Module):
-    """Convert a mask to an additive attention bias.
-
-    Source: Vaswani et al. 2017, section 3.2.3.
-    """
-
-    def forward(self, mask: Tensor, x: Tensor) -> Tensor:
-        """Return [B, T, S]: 0 where the mask [B, S] is true, -inf elsewhere; x is [B, T, D]."""
-        bias_BS = x.new_zeros(mask.shape).masked_fill(~mask, float("-inf"))
-        return bias_BS[:, None].expand(-1, x.size(1), -1)
-
-
 class Unfold(nn.Module):
     """Dynamic unfolding: add a second sequence of any length position by position.
 

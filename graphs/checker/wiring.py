@@ -26,6 +26,7 @@ from .records import Checker, Context, Doubts, Findings
 
 NO_ADAPTER = {
     ("bias", "mask"): "wire the mask from which the bias was made",
+    ("mask", "bias"): "wire it to a port of kind mask, or add where(mask, 0, -inf) to a bias",
     ("f", "mask"): "a mask cannot be made from activations: wire a mask input",
 }
 """(given kind, wanted kind) to the help where no block converts one into the other."""
@@ -334,10 +335,7 @@ def _adapter(context: Context, source_kind: str, target_kind: str) -> str:
     if (source_kind, target_kind) in NO_ADAPTER:
         return NO_ADAPTER[source_kind, target_kind]
     block = _adapting(context, source_kind, target_kind) if source_kind != target_kind else ""
-    if not block:
-        return ""
-    other = f", or wire it to a port of kind {source_kind}" if source_kind == "mask" else ""
-    return f"put {block} on this wire{other}"
+    return f"put {block} on this wire" if block else ""
 
 
 def _adapting(context: Context, source_kind: str, target_kind: str) -> str:

@@ -126,7 +126,8 @@ FIRST_OR_LAST = pytest.mark.parametrize("wire", ["a", "z"])
 
 def adding(wire: str, type_: str) -> dict[str, Any]:
     """Return a template that adds twice a wire to `x`, which may be split into heads."""
-    split = {"use": "split_heads@1", "in": {"x": wire}, "params": {"heads": 2, "d_head": 2}}
+    heads = {"y": "b t (h k) -> b h t k", "sizes": {"h": 2}}
+    split = {"use": "einsum@1", "in": {"x": wire}, "params": heads}
     nodes = {
         "more": {"use": "elementwise@1", "in": {"x": wire}, "params": {"y": "2 * x"}},
         "sum": {"use": "elementwise@1", "in": {"x": "x", "z": "more.y"}, "params": {"y": "x + z"}},

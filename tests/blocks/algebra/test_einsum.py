@@ -129,6 +129,83 @@ def test_a_product_of_tokens_needs_no_padding() -> None:
     assert plan.blocks == {}
 
 
+GROUPED: dict[str, tuple[str, str, dict[str, int], str]] = {
+    "split into heads": ("f[B T 8]", "b t (h k) -> b h t k", {"h": 2}, "f[B 2 T 4]"),
+    "the last of a group": ("f[B T 8]", "b t (h k) -> b t h k", {"k": 2}, "f[B T 4 2]"),
+    "heads merged": ("f[B 2 T 4]", "b h t k -> b t (h k)", {}, "f[B T 8]"),
+    "ids": ("ids:99[B T 2 4]", "b t a c -> b t (a c)", {}, "ids:99[B T 8]"),
+    "groups on both sides": (
+        "f[B T 8]",
+        "b t (h k j) -> b t (j h) k",
+        {"k": 2, "j": 2},
+        "f[B T 4 2]",
+    ),
+    "any leading axes": ("f[B T 8]", "... (h k) -> ... k h", {"k": 2}, "f[B T 2 4]"),
+}
+
+
+@pytest.mark.parametrize(("x", "pattern", "sizes", "result"), GROUPED.values(), ids=GROUPED)
+def test_axes_are_split_and_merged_element_by_element(
+    x: str, pattern: str, sizes: dict[str, int], result: str
+) -> None:
+    """Each element of the value is where numpy's order of indices puts it; B is 2, and T is 3."""
+    spec = spec_of("einsum@1", {"x": x}, y=pattern, sizes=sizes)
+    lengths = {"B": 2, "T": 3} | {str(number): number for number in range(10)}
+    axes = [lengths[axis] for axis in x.partition("[")[2][:-1].split()]
+    value = torch.arange(math.prod(axes)).view(axes)
+    before, after = (
+        side.replace("...", "b t").replace("(", " ( ").replace(")", " ) ").split()
+        for side in pattern.split("->")
+    )
+    flat = [name for name in before if name not in "()"]
+    known = sizes | {"b": 2, "t": 3}
+    if "(" in before:
+        (unknown,) = (name for name in flat if name not in known)
+        known[unknown] = 8 // math.prod(sizes.values())
+    else:
+        known = dict(zip(flat, axes, strict=True))
+    names = [name for name in after if name not in "()"]
+
+    y = computed(spec, x=value.float() if x[0] == "f" else value)
+
+    assert type_of(spec) == result
+    assert y.flatten().tolist() == [
+        sum(
+            dict(zip(names, index, strict=True))[name]
+            * math.prod(known[n] for n in flat[flat.index(name) + 1 :])
+            for name in flat
+        )
+        for index in itertools.product(*(range(known[name]) for name in names))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("x", "pattern", "sizes", "code", "text"),
+    [
+        ("f[B T 8]", "b t (h k) -> b h t k", {"h": 3}, "T03", "not divided by h = 3"),
+        ("f[B T 8]", "b t (h k) -> b h t k", {"h": 2, "k": 3}, "T03", "h = 2 * k = 3"),
+        ("f[B T 8]", "b t (h k) -> b h t k", {}, "P01", "all but one of h, k"),
+        ("f[B T 8]", "b t (h k) -> b h t", {"h": 2}, "P01", "loses an axis"),
+        ("f[B T]", "b (t k) -> b t k", {"k": 2}, "T03", "no number of elements"),
+        ("f[B T 8]", "b t k -> b (t k)", {}, "T03", "merges 't'"),
+        ("f[B T 8]", "b t (h k -> b t h k", {"h": 2}, "P01", "not a group"),
+        ("f[B T 8]", "b t (h k) -> b t (h k)", {"h": 2}, "P01", "changes nothing"),
+        ("f[B T 8]", "b t (h k) -> b h t k", {"heads": 2}, "P01", "no group"),
+        ("f[B T 8]", "b t k -> b k t", {"k": 2}, "P01", "no group"),
+        ("f[B T 8]", "b (h k) -> b h k", {"h": 2}, "T04", "axes of 'x'"),
+    ],
+)
+def test_a_wrong_group_is_found(
+    x: str, pattern: str, sizes: dict[str, int], code: str, text: str
+) -> None:
+    """With its place, and what is known of the sizes."""
+    findings = findings_of(spec_of("einsum@1", {"x": x}, y=pattern, sizes=sizes))
+
+    finding = next(finding for finding in findings if finding.code == code)
+    assert text in " ".join([finding.problem, finding.help])
+    assert "/nodes/node" in finding.at
+
+
 def test_spaces_do_not_change_a_product() -> None:
     """A pattern is stored with single spaces."""
     inputs = {"x": "f[B T 8]", "z": "f[B S 8]"}

@@ -20,6 +20,8 @@ from weft.runtime.decode.stepper import reorder
 
 from ..single_node import graph_of
 
+SPLIT = {"y": "b t (h k) -> b h t k", "sizes": {"h": 2}}
+
 PRODUCT = "b h t k, b h s k -> b h t s"
 SUM = "b h t s, b h s k -> b h t k"
 
@@ -54,9 +56,9 @@ def spec_of(product: str = PRODUCT, total: str = SUM, **changes: Any) -> dict[st
     """Return a spec of attention with two heads of width 4, with other nodes; None removes one."""
     nodes: dict[str, Any] = {
         "maps": node("linear@1", {"d_out": 8}, x="x"),
-        "query": node("split_heads@1", {"heads": 2, "d_head": 4}, x="maps.y"),
-        "key": node("split_heads@1", {"heads": 2, "d_head": 4}, x="x"),
-        "value": node("split_heads@1", {"heads": 2, "d_head": 4}, x="maps.y"),
+        "query": node("einsum@1", SPLIT, x="maps.y"),
+        "key": node("einsum@1", SPLIT, x="x"),
+        "value": node("einsum@1", SPLIT, x="maps.y"),
         "products": node("einsum@1", {"y": product}, x="query.y", z="key.y"),
         "scores": node("elementwise@1", formula("x / 2"), x="products.y"),
         "weights": node("softmax@1", CAUSAL, x="scores.y"),
@@ -280,8 +282,8 @@ MEMORY: dict[str, dict[str, Any]] = {
 def with_memory(changes: dict[str, Any]) -> dict[str, Any]:
     """Return a spec of attention to another sequence."""
     spec = spec_of(
-        key=node("split_heads@1", {"heads": 2, "d_head": 4}, x="memory"),
-        value=node("split_heads@1", {"heads": 2, "d_head": 4}, x="memory"),
+        key=node("einsum@1", SPLIT, x="memory"),
+        value=node("einsum@1", SPLIT, x="memory"),
         weights=node("softmax@1", {"y": "b h t s"}, x="scores.y", mask="memory_mask"),
     )
     spec["nodes"] |= changes
@@ -434,7 +436,7 @@ def test_a_model_with_merged_nodes_is_unpadded(form: str) -> None:
     """Its outputs and gradients do not change; computed one by one, the sum needs the padding."""
     spec = spec_of(
         **UNPADDED[form],
-        merge=node("merge_heads@1", {"d_out": 8}, x="sum.y"),
+        merge=node("einsum@1", {"y": "b h t k -> b t (h k)"}, x="sum.y"),
         out=node("linear@1", {"d_out": 8}, x="merge.y"),
         mean=node(
             "reduce@1", {"y": "b t d -> b d", "by": "mean", "mask": "b t"}, x="out.y", mask="mask"

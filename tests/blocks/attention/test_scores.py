@@ -19,7 +19,6 @@ from weft.blocks.kernels.attention_backends import AttentionCall, plain_attend
 from weft.blocks.position.relative_module import Alibi, RelativeBias, RelativeKeys
 from weft.blocks.position.rotary_module import Rotary
 from weft.blocks.registry import registry
-from weft.blocks.residual.combine_module import MaskToBias
 from weft.graphs.checker.check import analyse
 from weft.specs.load import loaded
 
@@ -128,6 +127,12 @@ def test_returned_additive_weights_are_the_weights_used() -> None:
     torch.testing.assert_close(weights[:, 0] @ memory, block(x, memory, NOTHING))
 
 
+def bias_of(mask: Tensor) -> Tensor:
+    """Return the bias [2, 6, 6] that hides what a mask [2, 6] hides."""
+    bias = torch.zeros(2, 6, 6, dtype=torch.float64)
+    return bias.masked_fill(~mask[:, None], -torch.inf)
+
+
 @GROUPS
 @pytest.mark.parametrize("mask", [MASK, NOTHING], ids=["padding", "a row without any"])
 def test_a_mask_as_a_bias_hides_the_same(mask: Tensor, kv_heads: int) -> None:
@@ -136,7 +141,7 @@ def test_a_mask_as_a_bias_hides_the_same(mask: Tensor, kv_heads: int) -> None:
     x = torch.randn(2, 6, 8, dtype=torch.float64, requires_grad=True)
 
     masked = block(x, mask=mask)
-    biased = block(x, bias=MaskToBias()(mask, x))
+    biased = block(x, bias=bias_of(mask))
 
     torch.testing.assert_close(biased, masked, rtol=0, atol=1e-12)
     gradient = torch.autograd.grad(biased.square().sum(), x)[0]
@@ -148,7 +153,7 @@ def test_two_products_mask_like_the_fused_kernel() -> None:
     """A bias of -inf in a complete row gives zeros and zero gradients, not NaN."""
     query, key, value = torch.randn(3, 2, 4, 6, 3, dtype=torch.float64)
     query.requires_grad_()
-    bias = MaskToBias()(NOTHING, torch.zeros(2, 6, 1, dtype=torch.float64))[:, None]
+    bias = bias_of(NOTHING)[:, None]
 
     plain = plain_attend(AttentionCall(query, key, value, None, bias=bias))
 
@@ -216,24 +221,7 @@ def test_a_mask_for_a_bias_names_the_adapter() -> None:
     _, findings = analyse(loaded(spec).form, registry())
 
     assert [f.code for f in findings] == ["T02"]
-    assert "mask_to_bias@1" in findings[0].help
-
-
-def test_a_step_axis_mask_as_a_bias_is_not_decodable() -> None:
-    """The bias would cover positions that do not exist yet."""
-    spec: dict[str, Any] = {
-        "format": 1,
-        "name": "one",
-        "axes": {"B": "batch", "T": "time"},
-        "inputs": {"x": "f[B T 8]", "mask": "mask[B T]"},
-        "outputs": {"bias": "mask.bias"},
-        "nodes": {"mask": {"use": "mask_to_bias@1", "in": {"x": "x", "mask": "mask"}}},
-        "step": {"axis": "T"},
-    }
-
-    _, findings = analyse(loaded(spec).form, registry())
-
-    assert "mask_to_bias@1 reads later positions of T" in findings[0].problem
+    assert "where(mask, 0, -inf)" in findings[0].help
 
 
 @pytest.mark.slow

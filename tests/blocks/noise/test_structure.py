@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from weft.blocks.attention.multi_head_module import Attention
 from weft.blocks.noise.structure import PREFIX_MASK
 from weft.blocks.noise.structure_module import (
     EmptyText,
     LengthClass,
     NotPadding,
     PrefixMask,
-    PrefixToBias,
 )
 
 IDS = torch.tensor([[5, 6, 7, 1, 0], [8, 9, 1, 0, 0]])
@@ -45,31 +43,6 @@ def test_a_prefix_ends_with_the_first_separator() -> None:
     assert rest.int().tolist() == [[0, 0, 1, 1, 1, 0], [1, 1, 1, 1, 1, 0], [0, 1, 1, 0, 0, 0]]
     assert torch.equal(PrefixMask(4)(ids)[0], prefix)
     assert torch.equal(PrefixMask(4)(ids)[1], ~prefix)
-
-
-def test_a_position_attends_to_the_prefix_and_to_earlier_positions() -> None:
-    """Figure 4 of Raffel et al. 2020, right: entry by entry."""
-    prefix = torch.tensor([[True, True, False, False], [False, False, False, False]])
-    x = torch.randn(2, 4, 8)
-
-    bias = PrefixToBias()(prefix, x)
-
-    for row in range(2):
-        for t in range(4):
-            for s in range(4):
-                allowed = s <= t or bool(prefix[row, s])
-                assert bias[row, t, s].item() == (0.0 if allowed else float("-inf"))
-
-
-def test_a_row_without_a_prefix_is_a_causal_language_model() -> None:
-    """Attention with the bias gives the result of causal attention."""
-    x = torch.randn(2, 5, 8)
-    masked, causal = (Attention(8, 8, 2, 4, 4, causal=how) for how in (False, True))
-    causal.load_state_dict({name: torch.randn_like(w) for name, w in causal.state_dict().items()})
-    masked.load_state_dict(causal.state_dict())
-    bias = PrefixToBias()(torch.zeros(2, 5, dtype=torch.bool), x)
-
-    torch.testing.assert_close(masked(x, bias=bias), causal(x), rtol=1e-4, atol=1e-4)
 
 
 def test_ids_outside_the_vocabulary_are_refused() -> None:

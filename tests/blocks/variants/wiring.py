@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.blocks.feed_forward.activation import ACTIVATION
 from weft.blocks.pooling.pool import POOL
 from weft.blocks.position.position import EMBEDDING, SINUSOIDAL_POSITION
 from weft.blocks.residual.batch_norm import BATCH_NORM
-from weft.blocks.residual.combine import MASK_TO_BIAS
 from weft.blocks.residual.sublayer import LAYER_NORM, LINEAR, PARALLEL_SUBLAYER, SUBLAYER
 from weft.graphs.ir.block_type import BlockType
 
@@ -24,8 +22,6 @@ LOCAL = {
 
 
 VARIANTS: dict[str, BlockType] = {
-    "mask_to_bias, itself": replace(MASK_TO_BIAS, example_inputs=MASKED),
-    "activation, tanh": replace(ACTIVATION, example={"activation": "tanh"}),
     "batch_norm, no mask": replace(BATCH_NORM, example_inputs={"x": "f[B T 8]"}),
     "pool, first": replace(POOL, example={"kind": "first"}),
     "pool, last": replace(POOL, example={"kind": "last"}),

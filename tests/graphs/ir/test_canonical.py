@@ -303,8 +303,6 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
     ("attention", "cache"): {"heads": 2, "causal": True},
     ("dot_attention", "causal"): {"gain": "none"},
     ("slice", "index"): {"axis": "time"},
-    ("split_heads", "heads"): {"d_head": 1},
-    ("split_heads", "d_head"): {"heads": 1},
     ("rotary", "scaling"): {"factor": 2.0, "original_length": 64},
 }
 """Other params beside a param that excludes those of the example."""
@@ -313,7 +311,6 @@ SIZED = ("patch_embedding", "downsample_convolution", "delta_rule")
 MULTIPLES = {("pool", "every")}
 """Params that divide the length of a sequence."""
 GIVEN_BY_SIZES = {
-    ("merge_heads", "d_out"),
     ("scan", "carry"),
     ("softmax", "causal"),
     ("argmax", "mask"),

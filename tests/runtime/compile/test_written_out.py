@@ -49,11 +49,11 @@ FORMULAS: Nodes = {
         m="mask",
     ),
 }
-SPLIT = {"heads": 2, "d_head": 4}
+SPLIT = {"y": "b t (h k) -> b h t k", "sizes": {"h": 2}}
 ATTENTION: Nodes = {
     "maps": map_of(8, "x"),
-    "heads": node("split_heads@1", SPLIT, x="maps.y"),
-    "keys": node("split_heads@1", SPLIT, x="x"),
+    "heads": node("einsum@1", SPLIT, x="maps.y"),
+    "keys": node("einsum@1", SPLIT, x="x"),
     "product": node("einsum@1", {"y": "b h t k, b h s k -> b h t s"}, x="heads.y", z="keys.y"),
     "size": node("reduce@1", {"y": "b t d -> b t", "by": "max"}, x="x"),
     "scores": node(
@@ -69,7 +69,7 @@ ATTENTION: Nodes = {
         mask="mask",
     ),
     "sum": node("einsum@1", {"y": "b h t s, b h s k -> b h t k"}, x="weights.y", z="heads.y"),
-    "mixed": node("merge_heads@1", {"d_out": 8}, x="sum.y"),
+    "mixed": node("einsum@1", {"y": "b h t k -> b t (h k)"}, x="sum.y"),
 }
 BENT: Nodes = ATTENTION | {
     "scores": node(

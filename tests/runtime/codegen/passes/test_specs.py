@@ -41,10 +41,8 @@ WITHOUT_ATTENTION = {
     "parsing-tags",
 }
 """Specs in which nothing is computed by an attention backend."""
-WITHOUT_BLOCKS = {"gpt2-prefix"}
-"""Specs whose only attention has a bias, so `fused` computes it, not `blocked`."""
 WITHOUT_ROWS = {"gpt2-prefix", "mistral"}
-"""Specs whose only attention has a bias or a window, so `fused` computes it, not `varlen`."""
+"""Specs whose only attention has a mask of pairs, so `fused` computes it, not `varlen`."""
 ATTENDING = [name for name in ENTRIES if name not in WITHOUT_ATTENTION]
 Results = dict[str, Tensor]
 
@@ -186,8 +184,7 @@ def test_kernels_give_the_results_of_plain_products(
     """
     kernel = kernels[0] if kernels[1] == "plain" else kernels[1]
     found = with_kernels(name, *kernels)
-    unused = WITHOUT_ATTENTION | (WITHOUT_BLOCKS if kernel == "blocked" else set())
-    assert (kernel in used) == (kernel == "onednn" or name not in unused)
+    assert (kernel in used) == (kernel == "onednn" or name not in WITHOUT_ATTENTION)
 
     expected = plain(name)
 
