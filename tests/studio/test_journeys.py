@@ -161,7 +161,7 @@ def test_what_does_not_fit_has_a_reason(studio: Open, file: Path) -> None:
     page.click('[data-id="node/head"]')
     page.click("[data-act=swap]")
     page.wait_for_selector(".choice")
-    page.fill("dialog [type=search]", "dropout@1")
+    page.fill("dialog [type=search]", "layer_norm@1")
     assert "f[B T 37000] is read" in page.inner_text(".choice .wrong")
     assert page.locator(".choice .pick").first.is_disabled()
 

@@ -198,7 +198,7 @@ def test_a_thousand_nodes_are_drawn_and_moved(drawn: Callable[..., Any], tmp_pat
     nodes: dict[str, Any] = {}
     last = "x"
     for index in range(1000):
-        nodes[f"n{index}"] = {"use": "dropout@1", "in": {"x": last}}
+        nodes[f"n{index}"] = {"use": "layer_norm@1", "in": {"x": last}}
         last = f"n{index}.y"
     value = {
         "format": 1, "name": "tall", "axes": {"B": "batch"}, "inputs": {"x": "f[B 8]"},

@@ -172,7 +172,11 @@ def test_the_norm_of_the_fix_is_that_of_the_stack(edit: Callable[..., dict[str, 
             f"{stack}/norm": "rms_norm",
             f"{stack}/eps": 1e-5,
             "/outputs/states": "decoder.x",
-            "/nodes/decoder_norm": {"use": "dropout@1", "in": {"x": "decoder.x"}},
+            "/nodes/decoder_norm": {
+                "use": "elementwise@1",
+                "in": {"x": "decoder.x"},
+                "params": {"y": "relu(x)"},
+            },
             "/nodes/head/in/x": "decoder_norm.y",
         }
     )

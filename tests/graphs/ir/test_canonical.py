@@ -281,6 +281,7 @@ def resized(block: BlockType, name: str, value: Any) -> BlockType:
 VALUES: dict[tuple[str, str], list[Any]] = {
     ("elementwise", "y"): ["g * x - z", "x + g + z"],
     ("elementwise", "values"): [{"by": 2.0}, {"by": 3.0}],
+    ("elementwise", "functions"): [{"f": "gelu"}, {"f": "silu"}],
     ("elementwise", "axes"): [{"g": "b t", "x": "b t d", "z": "b t d"}],
     ("einsum", "y"): ["b t k, b s k -> b s t", "b t k, b s k -> t b s"],
     ("argmax", "y"): ["b t v -> b v", "b t v -> t v"],
@@ -298,6 +299,7 @@ VALUES: dict[tuple[str, str], list[Any]] = {
 """Values of params that are not numbers or one of a few words."""
 GIVEN: dict[tuple[str, str], dict[str, Any]] = {
     ("elementwise", "values"): {"y": "by * g * x - z"},
+    ("elementwise", "functions"): {"y": "f(g * x - z)"},
     ("elementwise", "size"): {"y": "where(g > x + z, 1, 0)", "kind": "label"},
     ("parameter", "learned"): {"shape": [3, 5], "rows": True, "init": "ones"},
     ("attention", "cache"): {"heads": 2, "causal": True},
@@ -311,6 +313,7 @@ SIZED = ("patch_embedding", "downsample_convolution", "delta_rule")
 MULTIPLES = {("pool", "every")}
 """Params that divide the length of a sequence."""
 GIVEN_BY_SIZES = {
+    ("einsum", "sizes"),
     ("scan", "carry"),
     ("softmax", "causal"),
     ("argmax", "mask"),

@@ -85,7 +85,7 @@ def test_an_empty_slot_is_filled() -> None:
 def test_what_does_not_fit_is_refused_with_the_reason() -> None:
     """What does not fit is refused with the reason."""
     with pytest.raises(InputError, match="does not fit: output 'y' would be"):
-        editor().swap("head", "dropout@1", {})
+        editor().swap("head", "layer_norm@1", {})
 
 
 def test_a_removed_node_is_bridged() -> None:

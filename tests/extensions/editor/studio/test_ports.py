@@ -29,7 +29,7 @@ SMALL: dict[str, Any] = {
         },
         "wide": {"use": "linear@1", "params": {"d_out": 8}, "in": {"x": "masked.y"}},
         "attend": {"use": "attention@1", "params": {"heads": 2}, "in": {"x": "x"}},
-        "last": {"use": "dropout@1", "in": {"x": "attend.y"}},
+        "last": {"use": "layer_norm@1", "in": {"x": "attend.y"}},
     },
 }
 
@@ -206,7 +206,7 @@ def test_an_unread_node_of_a_template_in_a_slot_is_left_out() -> None:
     body = {
         "inputs": {"x": "f[B S d_model]"},
         "outputs": {"y": "a.y"},
-        "nodes": {name: {"use": "dropout@1", "in": {"x": "x"}} for name in ("a", "b")},
+        "nodes": {name: {"use": "layer_norm@1", "in": {"x": "x"}} for name in ("a", "b")},
     }
     value["blocks"]["twice"] = body
     layer = value["blocks"]["encoder_layer"]["nodes"]
