@@ -142,7 +142,7 @@ def _sizes(params: EinsumParams, x: ValueType) -> dict[str, int]:
         known = {name: params.sizes[name] for name in names if name in params.sizes}
         written = _written_groups((names,))
         if not isinstance(axis, int):
-            msg = f"'{written}' is {axis}, which is no number of elements that could be split"
+            msg = f"'{written}' is {axis}, which is not a number of elements that could be split"
             raise MismatchError("T03", msg, port="x", help="split an axis of a known size")
         divisor = prod(known.values())
         if axis % divisor or (len(known) == len(names) and axis != divisor):

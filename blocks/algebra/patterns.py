@@ -159,9 +159,9 @@ def split_groups(text: str) -> tuple[str, Groups, Groups]:
     if "," in before:
         msg = f"'{text}' has parentheses, so it must have one value"
         raise ValueError(msg)
-    sides = [tuple(_groups_of(side)) for side in (before, after)]
-    flat = [" ".join(name for group in groups for name in group) for groups in sides]
-    return (f"{flat[0]} {arrow} {flat[1]}", *sides)
+    first, last = tuple(_groups_of(before)), tuple(_groups_of(after))
+    flat = [" ".join(name for group in groups for name in group) for groups in (first, last)]
+    return f"{flat[0]} {arrow} {flat[1]}", first, last
 
 
 def _groups_of(text: str) -> Iterator[Names]:

@@ -186,7 +186,7 @@ def test_axes_are_split_and_merged_element_by_element(
         ("f[B T 8]", "b t (h k) -> b h t k", {"h": 2, "k": 3}, "T03", "h = 2 * k = 3"),
         ("f[B T 8]", "b t (h k) -> b h t k", {}, "P01", "all but one of h, k"),
         ("f[B T 8]", "b t (h k) -> b h t", {"h": 2}, "P01", "loses an axis"),
-        ("f[B T]", "b (t k) -> b t k", {"k": 2}, "T03", "no number of elements"),
+        ("f[B T]", "b (t k) -> b t k", {"k": 2}, "T03", "not a number of elements"),
         ("f[B T 8]", "b t k -> b (t k)", {}, "T03", "merges 't'"),
         ("f[B T 8]", "b t (h k -> b t h k", {"h": 2}, "P01", "not a group"),
         ("f[B T 8]", "b t (h k) -> b t (h k)", {"h": 2}, "P01", "changes nothing"),
