@@ -11,6 +11,8 @@ from . import progressions
 
 LONGEST_PATTERN = 32
 """Maximum number of copies in one pattern."""
+MOST_UNITS = 4
+"""Maximum number of copies of a repeat that are drawn apart though they differ only in numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +62,17 @@ def segments(node: RepeatNode, other: RepeatNode | None = None) -> list[Segment]
     if not node.instead and not instead:
         return [Segment((Unit("*", node.body, node.repeat),))]
     bodies = [body for _, body in node.copies()]
-    numbers: dict[tuple[int, int], int] = {}
+    numbers: dict[tuple[str, int], int] = {}
     keys = [
-        numbers.setdefault((id(body), id(instead.get(index))), len(numbers))
-        for index, body in enumerate(bodies)
+        numbers.setdefault((structure, id(instead.get(index))), len(numbers))
+        for index, structure in enumerate(progressions.structures(bodies))
     ]
-    for start, count in progressions.runs(bodies) if other is None else ():
-        alike = progressions.merged(bodies[start : start + count], start)
-        if count == len(bodies):
-            return [Segment((Unit("*", alike, count),))]
-        bodies[start : start + count] = [alike] * count
-        keys[start : start + count] = [len(numbers) + start] * count
+    if other is None:
+        _merge(bodies, keys, [*progressions.runs(bodies)])
+    if other is None and sum(period for _, period, _ in periods(keys)) > MOST_UNITS:
+        _merge(bodies, keys, [*progressions.alike(bodies)])
+    if len({*keys}) == 1:
+        return [Segment((Unit("*", bodies[0], node.repeat),))]
     result = []
     for start, period, times in periods(keys):
         if period == 1:
@@ -89,6 +91,14 @@ def segments(node: RepeatNode, other: RepeatNode | None = None) -> list[Segment]
             at += len(run)
         result.append(Segment(tuple(units), times))
     return result
+
+
+def _merge(bodies: list[Scope], keys: list[int], runs: list[tuple[int, int]]) -> None:
+    """Replace the copies of each run by one with formulas in place of the numbers that differ."""
+    for start, count in runs:
+        same = progressions.merged(bodies[start : start + count], start)
+        bodies[start : start + count] = [same] * count
+        keys[start : start + count] = [-1 - start] * count
 
 
 def periods(keys: Sequence[int]) -> list[tuple[int, int, int]]:

@@ -2,11 +2,13 @@
 
 They are drawn once, with the formula in place of the numbers: `dilation = 2**i`, where `i` is the
 number of the copy from 0 on.  The formula is found from the numbers, so that a spec and its
-expanded form have one picture.
+expanded form have one picture.  Many copies whose numbers follow none are drawn once too, with the
+first numbers and the last one.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -20,6 +22,8 @@ from .labels import Formula, number
 
 LEAST = 3
 """Least number of copies from which a formula is read."""
+_SHOWN = 4
+"""Largest number of values that are listed in full."""
 _NUMBERED = re.compile(r"_\d+$")
 
 Number = int | float
@@ -91,18 +95,38 @@ def runs(bodies: Sequence[Scope]) -> Iterator[tuple[int, int]]:
         start += max(1, length)
 
 
+def alike(bodies: Sequence[Scope]) -> Iterator[tuple[int, int]]:
+    """Yield the first copy and the number of copies of each run that differs only in numbers."""
+    by_body = {id(body): _described(body) for body in bodies}
+    start = 0
+    for _, run in itertools.groupby(bodies, key=lambda body: repr(by_body[id(body)][0])):
+        count = len([*run])
+        if count >= LEAST:
+            yield start, count
+        start += count
+
+
+def structures(bodies: Sequence[Scope]) -> list[str]:
+    """Return a key of each body; those that compute the same have the same one."""
+    by_body = {id(body): repr(_described(body)) for body in bodies}
+    return [by_body[id(body)] for body in bodies]
+
+
 def merged(bodies: Sequence[Scope], start: int) -> Scope:
     """Return the inside of the copies of a run, with formulas in place of the numbers."""
-    columns = zip(*(_described(body)[1] for body in bodies[:LEAST]), strict=True)
-    texts = []
-    for values in columns:
-        rule = progression(values)
-        texts.append(
-            values[0]
-            if rule is None or not rule.step or len({*values}) == 1
-            else Formula(rule.formula(start))
-        )
-    return _Merger(iter(texts)).scope(bodies[0])
+    columns = zip(*(_described(body)[1] for body in bodies), strict=True)
+    return _Merger(iter([_text(values, start) for values in columns])).scope(bodies[0])
+
+
+def _text(values: Sequence[Number], start: int) -> Number | Formula:
+    """Return what stands for a number of several copies: itself, its formula, or some values."""
+    if len({*values}) == 1:
+        return values[0]
+    rule = progression(values)
+    if rule is not None and rule.step and all(map(rule.holds, range(len(values)), values)):
+        return Formula(rule.formula(start))
+    shown = [number(value) for value in values]
+    return Formula(", ".join(shown if len(shown) <= _SHOWN else [*shown[:2], "..", shown[-1]]))
 
 
 _Description = tuple[Any, list[Number]]
@@ -140,6 +164,8 @@ class _Reader:
         if isinstance(value, int | float) and not isinstance(value, bool):
             self.numbers.append(value)
             return ...
+        if isinstance(value, dict):
+            return [(name, self.value(inner)) for name, inner in value.items()]
         return repr(value)
 
     def types(self, types: Any) -> Any:
@@ -185,6 +211,8 @@ class _Merger:
     texts: Iterator[Any]
 
     def value(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: self.value(inner) for name, inner in value.items()}
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return next(self.texts) if is_number else value
 

@@ -108,3 +108,53 @@ def test_copies_without_a_formula_are_drawn_one_by_one() -> None:
 
     assert "dilation =" not in source
     assert source.count("dilation 9") == 1
+
+
+def test_many_copies_without_a_formula_are_one_frame_with_some_values() -> None:
+    """A drawing does not grow with the number of copies."""
+    source = drawn(12, dilation="=(i+1)**2")
+
+    assert source.count("dilation = ") == 1
+    assert "dilation = 1, 4, .., 144" in source
+    assert "× 12" in source
+
+
+def test_copies_that_compute_the_same_in_turn_are_a_pattern() -> None:
+    """Params that do not matter, such as the number of a copy modulo two, make no difference."""
+    source = drawn(12, dilation="=1 + i % 2")
+
+    assert source.count("kernel 3") == 2
+    assert "× 6" in source
+
+
+def test_numbers_within_an_object_follow_a_formula_too() -> None:
+    """Such as a number that a formula reads."""
+    by = {"use": "elementwise@1", "in": {"x": "x"}}
+    layer = {
+        "params": {"factor": None},
+        "inputs": {"x": "f[B T 4]"},
+        "outputs": {"x": "by.y"},
+        "nodes": {"by": by | {"params": {"y": "f * x", "values": {"f": "=factor"}}}},
+    }
+    stack = {
+        "repeat": 5,
+        "index": "i",
+        "block": "layer",
+        "carry": ["x"],
+        "in": {"x": "x"},
+        "params": {"factor": "=2**i"},
+    }
+    value = {
+        "format": 1,
+        "name": "factors",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 4]"},
+        "outputs": {"y": "stack.x"},
+        "blocks": {"layer": layer},
+        "nodes": {"stack": stack},
+    }
+
+    source = str(diagram(check(loaded(value).form, registry())).source)
+
+    assert source.count("f * x") == 1
+    assert "2**i" in source
