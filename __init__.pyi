@@ -17,8 +17,8 @@ from .extensions.interop.importing.hf import Imported as Imported
 from .extensions.interop.importing.hf import import_hf as import_hf
 from .extensions.parsing.decode.parse import Parse as Parse
 from .extensions.study.comparison import Comparison as Comparison
-from .extensions.study.distillation import Distilled as Distilled
-from .extensions.study.distillation import distill as distill
+from .extensions.study.synthesis import Synthetic as Synthetic
+from .extensions.study.synthesis import synthesize as synthesize
 from .extensions.study.records import StudyJob as StudyJob
 from .extensions.study.records import StudyPlan as StudyPlan
 from .extensions.study.records import StudyReport as StudyReport

@@ -1,4 +1,4 @@
-"""The commands `weft study` and `weft distill`."""
+"""The commands `weft study` and `weft synthesize`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from pydantic import Field
@@ -457,18 +457,31 @@ def search(
 
 @command(
     STUDIES,
-    "weft distill multi30k-en-de outputs/teacher/averaged --out data/multi30k/distilled "
+    "weft synthesize multi30k-en-de outputs/en-de/averaged --out data/multi30k/distilled "
     "--predict beam=5",
-    "weft distill multi30k-en-de outputs/1/averaged --ensemble outputs/2/averaged "
+    "weft synthesize multi30k-en-de outputs/1/averaged --ensemble outputs/2/averaged "
     "--out data/multi30k/distilled --predict nbest=5 --closest",
-    note="Sequence-level distillation, Kim & Rush 2016. The folder contains the rows as lines, "
-    "the teacher's tokenizers, and from what they were made. A command that was stopped continues.",
+    "weft synthesize multi30k-en-de outputs/de-en/averaged --out data/multi30k/back "
+    '--rows \'{"lines": {"target": ["news.de.gz"]}}\' --predict type=sample',
+    note="Distillation with a model of the run's direction, back-translation with one of the "
+    "other. The folder contains the rows as lines, the score of each answer, the model's "
+    "tokenizers, and from what they were made, which the reader 'synthetic' checks. A command that "
+    "was stopped continues.",
 )
-def distill(
+def synthesize(
     run: RunName,
-    teacher: Checkpoint,
+    checkpoint: Checkpoint,
     *,
     out: Annotated[str, out_option("Folder to write, below the root of the run's data.")],
+    rows: Annotated[
+        str | None,
+        option(
+            "--rows",
+            "What is read, as a split in JSON: one reader with its files. [default: the run's "
+            "training data]",
+            metavar="JSON",
+        ),
+    ] = None,
     ensemble: Annotated[
         list[str] | None,
         option(
@@ -484,7 +497,7 @@ def distill(
         list[str] | None,
         option(
             "--predict",
-            "Change a setting of the teacher's predictor, such as beam=5. Repeat the option for "
+            "Change a setting of the model's predictor, such as beam=5. Repeat the option for "
             "several.",
             metavar="NAME=VALUE",
         ),
@@ -498,25 +511,40 @@ def distill(
         ),
     ] = False,
 ) -> None:
-    """Translate the training data of a run with a teacher, to train another model on it.
+    """Write training data for a run, one text of which a checkpoint answers.
 
     Raises:
-        InputError: the data, the teacher or the folder is wrong.
+        InputError: the data, the checkpoint or the folder is wrong.
     """
-    from .distillation import distill as made
+    from .synthesis import synthesize as write
 
     with terminal.Reporter().shown() as reporter:
-        distilled = made(
+        synthetic = write(
             run,
-            teacher,
+            [checkpoint, *(ensemble or ())],
             out,
-            ensemble=ensemble or (),
+            rows=None if rows is None else _object(rows),
             overrides=overridden(overrides),
             predict=overridden(predict),
             closest=closest,
-            progress=reporter.distilled,
+            progress=reporter.synthesized,
         )
-    terminal.notice(f"written  {distilled.folder}: {distilled.rows:,} rows")
-    read = {"data.train": distilled.train, "tokenizers": distilled.tokenizers}
+    terminal.notice(f"written  {synthetic.folder}: {synthetic.rows:,} rows")
+    read = {"data.train": synthetic.train, "tokenizers": synthetic.tokenizers}
     words = {name: shlex.quote(json.dumps(value)) for name, value in read.items() if value}
     print(" ".join(f"--set {name}={word}" for name, word in words.items()))
+
+
+def _object(text: str) -> dict[str, Any]:
+    """Return the JSON object in a text.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise wrong("--rows", 'write a JSON object, such as {"lines": {"target": ["mono.de"]}}')
+    return value

@@ -336,9 +336,9 @@ class Reporter:
         """Report how many pairs of a preparation stage are done, and the speed."""
         self._counted(f"prepare {stage}", done, total, "pairs")
 
-    def distilled(self, done: int, total: int) -> None:
-        """Report how many rows a teacher answered, and the speed."""
-        self._counted("distill", done, total, "rows")
+    def synthesized(self, done: int, total: int) -> None:
+        """Report how many rows a checkpoint answered, and the speed."""
+        self._counted("synthesize", done, total, "rows")
 
     def _counted(self, name: str, done: int, total: int | None, unit: str) -> None:
         """Report how much of a stage is done, and the speed since its first report."""

@@ -48,11 +48,23 @@ class LinesReader(Reader):
         Raises:
             InputError: a file cannot be read, or two files have different numbers of lines.
         """
-        paths = self.lines(fields)[part]
-        for number, row in enumerate(zip_longest(*map(read_lines, paths)), start=1):
-            if None in row:
-                refuse_unequal(paths, fields)
-            yield Record(dict(zip(fields, row, strict=True)), f"{paths[0]}:{number}")
+        return read_aligned(self.lines(fields)[part], fields)
+
+
+def read_aligned(paths: Sequence[Path], fields: Sequence[str]) -> Iterator[Record]:
+    """Yield line n of each of some files as a record.
+
+    Args:
+        paths: the files.
+        fields: the field of each.
+
+    Raises:
+        InputError: a file cannot be read, or two files have different numbers of lines.
+    """
+    for number, row in enumerate(zip_longest(*map(read_lines, paths)), start=1):
+        if None in row:
+            refuse_unequal(paths, fields)
+        yield Record(dict(zip(fields, row, strict=True)), f"{paths[0]}:{number}")
 
 
 def refuse_unequal(

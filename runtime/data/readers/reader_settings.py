@@ -88,6 +88,16 @@ class LinesSettings(ReaderSettings):
         return ""
 
 
+class SyntheticSettings(ReaderSettings):
+    """Texts that a checkpoint wrote with `weft synthesize`, as lines of the fields of a run."""
+
+    module: ClassVar[str] = ".synthetic:SyntheticReader"
+    quick: ClassVar[bool] = True
+
+    folder: PathText
+    """Folder below the data root; its texts must be as they were written."""
+
+
 class JsonLinesSettings(FilesSettings):
     """Files with one JSON object on each line."""
 

@@ -18,6 +18,7 @@ SHIPPED = {
     "audio": ".reader_settings:AudioFilesSettings",
     "hub": ".reader_settings:HubSettings",
     "mtdata": ".reader_settings:MtdataSettings",
+    "synthetic": ".reader_settings:SyntheticSettings",
 }
 """Name of a shipped reader to `file:Class`, relative to this folder."""
 

@@ -42,7 +42,7 @@ ALLOWED = {
     "extensions/interop/export/source_bundle.py": {"read_text"},  # code of this package
     "extensions/study/pool.py": {"open"},  # the log of a job
     "extensions/study/planning/identity.py": {"open"},  # digests of data
-    "extensions/study/distillation.py": {"open"},  # texts of a distillation
+    "extensions/study/synthesis.py": {"open"},  # texts of synthetic data
     "extensions/study/jobs.py": {"read_bytes"},  # the file that would be written again
     "extensions/study/transfer.py": {"read_bytes"},  # the same
     "extensions/study/report/page.py": {"read_text"},  # the page's template
