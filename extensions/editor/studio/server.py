@@ -5,11 +5,15 @@ from __future__ import annotations
 import gc
 import hmac
 import json
+import os
 import secrets
 import socket
+import tempfile
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -17,15 +21,16 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ....graphs.draw.html_page import ASSETS
 from ....plugin import InputError, SpecError, bound, send_json
+from ....runtime.system.cache import cache_folder
+from ....specs.escaping import html_text
 from .files import ChangedError, Opened
 from .session import Session
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -85,7 +90,10 @@ class _Guard:
         origins = headers.get(b"origin", [])
         if origins not in ([], [b"http://" + hosts[0]]):
             return "the header Origin is not that of the studio"
-        if headers.get(b"sec-fetch-site", [b"none"])[0] not in (b"same-origin", b"none"):
+        # The file that opens the studio is another site; the page has no data.
+        opens = scope["path"] == "/" and headers.get(b"sec-fetch-mode") == [b"navigate"]
+        site = headers.get(b"sec-fetch-site", [b"none"])[0]
+        if site not in (b"same-origin", b"none") and not opens:
             return "the request comes from another site"
         if scope["path"].startswith("/api/"):
             credentials = headers.get(b"authorization", [])
@@ -243,12 +251,16 @@ def serve_studio(
                 server_header=False,
                 lifespan="off",
                 ws="none",
+                http=Impatient,
             ),
-            lambda: _opened(address, started, browser=browser),
+            lambda: started(address),
         )
         # Until the browser has started, the answer that its page begins with is made.
         threading.Thread(target=session.prepare, daemon=True).start()
-        server.run(sockets=[listener])
+        with door(address) if browser else nullcontext() as file_address:
+            if file_address is not None:
+                threading.Thread(target=webbrowser.open, args=(file_address,), daemon=True).start()
+            server.run(sockets=[listener])
 
 
 def tune_collector() -> None:
@@ -261,10 +273,58 @@ def tune_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-def _opened(address: str, started: Callable[[str], None], *, browser: bool) -> None:
-    started(address)
-    if browser:
-        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+@contextmanager
+def door(address: str) -> Iterator[str]:
+    """Yield the address of a file that leads to the studio, which only this user can read.
+
+    Every user of a machine sees the command lines of its programs, so a browser must not be
+    started with an address that contains the token.
+    """
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix="studio-", suffix=".html", dir=folder)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            to = html_text(address)
+            file.write(
+                f'<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+                f'<meta http-equiv="refresh" content="0; url={to}"><a href="{to}">Weft studio</a>'
+            )
+        yield Path(name).as_uri()
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+IDLE = 10.0
+"""Seconds after which a connection without a complete request is closed."""
+
+
+class Impatient(H11Protocol):
+    """A connection that ends if no complete request arrives in time."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Start the timer."""
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        self._timer = self.loop.call_later(IDLE, self._check)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timer."""
+        self._timer.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        self._since = self.loop.time()
+        super().on_response_complete()
+
+    def _check(self) -> None:
+        request: Any = self.cycle
+        answering = request is not None and not request.response_complete
+        if not answering and self.loop.time() - self._since >= IDLE:
+            self.transport.close()
+            return
+        self._timer = self.loop.call_later(IDLE / 4, self._check)
 
 
 class _Server(uvicorn.Server):
