@@ -1,7 +1,7 @@
-"""Who may use the server: a bearer token, and web pages of other origins.
+"""Who may use the server: a bearer token, the name it is called by, and pages of other origins.
 
-Both are off by default.  `/health` and `/health/live` need no token, because load balancers call
-them.  Source: RFC 6750; the Fetch standard, section 3.3 (CORS).
+Token and pages are off by default.  `/health` and `/health/live` need no token, because load
+balancers call them.  Source: RFC 6750; the Fetch standard, section 3.3 (CORS).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "WEFT_TOKEN"
 """Environment variable with the token, where no file is given."""
+_HOST = re.compile(rb"(?:\[([0-9a-f:.]+)\]|([^:\[\]]*))(?::[0-9]*)?")
 _OPEN = ("/health", "/health/live")
 
 
@@ -57,13 +59,20 @@ def read_token(file: str | None) -> str | None:
     return token
 
 
-def restricted(app: ASGIApp, *, token: str | None, origins: Sequence[str]) -> ASGIApp:
-    """Return an application that checks the token, and answers pages of the given origins.
+def restricted(
+    app: ASGIApp,
+    *,
+    token: str | None,
+    origins: Sequence[str],
+    hosts: Sequence[str] | None = None,
+) -> ASGIApp:
+    """Return an application that checks token and Host, and answers pages of the given origins.
 
     Args:
         app: an application.
         token: required in the header `Authorization: Bearer TOKEN`; None requires none.
         origins: such as `https://example.com`; `*` is every origin.
+        hosts: names that the header Host may have; None for any.
     """
     if token is not None:
         app = _Bearer(app, token)
@@ -78,7 +87,29 @@ def restricted(app: ASGIApp, *, token: str | None, origins: Sequence[str]) -> AS
             allow_headers=["authorization", "content-type"],
             expose_headers=["retry-after"],
         )
-    return app
+    return app if hosts is None else _Named(app, hosts)
+
+
+class _Named:
+    """Responds with 421 to requests for another host; source: RFC 9110, section 15.5.20."""
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
+        self._app, self._hosts = app, {host.lower().encode() for host in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        names = [value for name, value in scope.get("headers", ()) if name == b"host"]
+        if scope["type"] != "http" or all(_name_of(name) in self._hosts for name in names):
+            await self._app(scope, receive, send)
+            return
+        problem = "the header Host does not name this server"
+        help_ = "call http://localhost:PORT, or start the server with --allow-host or a token"
+        await send_json(send, 421, one_error(problem, help_), [(b"connection", b"close")])
+
+
+def _name_of(host: bytes) -> bytes:
+    """Return the name in a header Host, without port and brackets; empty if it is malformed."""
+    match = _HOST.fullmatch(host.strip().lower())
+    return b"" if match is None else match[1] or match[2]
 
 
 class _Bearer:

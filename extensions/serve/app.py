@@ -31,7 +31,7 @@ from .libre import LibreAsk, listed
 from .metrics import CONTENT_TYPE
 from .pages import HEADERS, described, page
 from .service import Service
-from .translating import CLIENT_CLOSED_REQUEST, translate
+from .translating import ACCEPTED, CLIENT_CLOSED_REQUEST, translate
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -165,7 +165,7 @@ class _Counted:
     """Counts requests by path and status, and measures how long translations took."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
-        self._app, self._metrics = app, service.metrics
+        self._app, self._service, self._metrics = app, service, service.metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -173,6 +173,9 @@ class _Counted:
             return
         path = scope["path"] if scope["path"] in PATHS else "other"
         status, started = CLIENT_CLOSED_REQUEST, time.monotonic()
+        accepted = not self._service.stopping
+        scope[ACCEPTED] = accepted
+        self._service.accepted += accepted
 
         async def sent(message: Message) -> None:
             nonlocal status
@@ -188,6 +191,7 @@ class _Counted:
             status = 500
             raise
         finally:
+            self._service.accepted -= accepted
             self._metrics.requests.labels(path, str(status)).inc()
             if path == "/translate":
                 self._metrics.seconds.observe(time.monotonic() - started)

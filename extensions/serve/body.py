@@ -16,16 +16,11 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 
 from ...plugin import RepeatedKeyError, distinct_keys
-from .limits import Limits
+from .limits import DISCARDED, Limits
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_PATIENCE = 16
-"""An oversized body is read and discarded up to this multiple of the limit.
-
-Otherwise the client would not receive the error response.
-"""
 _BODIES = 64
 """Bodies of the maximum size that may be in memory at once; further requests get 503."""
 DEPTH = 16
@@ -147,7 +142,7 @@ class BodyLimit:
 
     async def _read_parts(self, receive: Receive, parts: list[bytes]) -> Response | None:
         size, more = 0, True
-        while more and size <= _PATIENCE * self._most:
+        while more and size <= DISCARDED * self._most:
             async with asyncio.timeout(self._limits.stall):
                 message = await receive()
             if message["type"] == "http.disconnect":

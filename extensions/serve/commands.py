@@ -55,10 +55,19 @@ def serve(
             flags={
                 **{
                     name: f"--max-{name}"
-                    for name in ("texts", "characters", "tokens", "phrases", "output", "body")
+                    for name in (
+                        "texts",
+                        "characters",
+                        "tokens",
+                        "phrases",
+                        "output",
+                        "work",
+                        "body",
+                    )
                 },
                 # `--beam` is the search setting.
                 "beam": "--max-beam",
+                "client": "--max-client-work",
                 "patience": "--timeout",
                 "upload": "--body-timeout",
                 **{name: f"--{name}-timeout" for name in ("head", "stall", "idle")},
@@ -113,7 +122,13 @@ def serve(
             )
 
         stopped = serve_until_told(
-            opened, address, limited, token=token, origins=reachable.cors, started=started
+            opened,
+            address,
+            limited,
+            token=token,
+            origins=reachable.cors,
+            hosts=reachable.hosts_of(name, token),
+            started=started,
         )
     terminal.notice(f"stopped; {stopped.unfinished} sentences unfinished")
     code = int(stopped.unfinished > 0)

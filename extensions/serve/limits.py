@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+DISCARDED = 16
+"""A body is read and discarded up to this multiple of its limit, so that its client receives the
+answer; a longer one is refused at its head."""
 
 
 class Limits(BaseModel):
@@ -13,18 +18,24 @@ class Limits(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    texts: int = Field(default=128, ge=1)
+    texts: int = Field(default=64, ge=1)
     """Maximum texts per request."""
     characters: int = Field(default=5000, ge=1)
     """Maximum characters per text."""
     tokens: int = Field(default=512, ge=1)
     """Maximum tokens per text, and of the phrases that its translation must contain."""
-    phrases: int = Field(default=16, ge=0)
+    phrases: int = Field(default=8, ge=0)
     """Maximum phrases that a request may ban, and that a text may require."""
-    beam: int = Field(default=16, ge=1)
+    beam: int = Field(default=8, ge=1)
     """Maximum hypotheses per sentence."""
-    output: int = Field(default=1024, ge=1)
+    output: int = Field(default=512, ge=1)
     """Maximum tokens per output."""
+    work: int = Field(default=500_000, ge=1)
+    """Maximum work of a request: the sum over its texts of hypotheses, times tokens of the text and
+    of its longest output, times the tokens of required phrases and 1."""
+    client: int = Field(default=2_000_000, ge=1)
+    """Maximum work of the requests of one address that are not done; a further one gets status 503.
+    Clients are served in turns by their work, and one can have half of the queue."""
     body: int = Field(default=2**20, ge=1)
     """Maximum bytes of a request's body."""
     connections: int = Field(default=1000, ge=1)
@@ -76,6 +87,23 @@ class Access(BaseModel):
     token_file: str | None = None
     """File with the token that requests must send as `Authorization: Bearer TOKEN`, except to
     /health. Without it, the environment variable WEFT_TOKEN; without both, no token is needed."""
+    allow_host: tuple[str, ...] = ()
+    """Name of this server, such as translate.example.com, that a proxy passes on as the header
+    Host. Without a token, a server of this machine answers requests to this machine only."""
     cors: tuple[Annotated[str, AfterValidator(_origin)], ...] = ()
     """Origin, such as https://example.com, whose web pages may call the server; * is every origin.
     Repeat the option for several."""
+
+    def hosts_of(self, address: str, token: str | None) -> tuple[str, ...] | None:
+        """Return the names that the header Host may have; None for any.
+
+        A web page can give its own name the address of this machine (DNS rebinding), and would then
+        be answered as a program of this machine is, which needs no token.
+
+        Args:
+            address: address on which the server listens.
+            token: the token, if there is one.
+        """
+        if token is not None or not ip_address(address).is_loopback:
+            return None
+        return ("localhost", "127.0.0.1", "::1", address, *self.allow_host)

@@ -2,8 +2,9 @@
 
 The socket answers at once.  A thread opens the model; until then `GET /health` has the status
 `starting`, and translation requests get 503.  At the first SIGTERM or SIGINT the server finishes
-accepted requests, responds to new ones with 503, and then closes.  At a second signal it drops the
-requests that still wait.
+accepted requests, responds to new ones with 503, and then closes.  A request is accepted if its
+complete head has arrived at most 0.3 s after the signal: those sent before it are answered.  At a
+second signal it drops the requests that still wait.
 
 This module imports neither torch nor FastAPI, which take seconds; the thread does.
 """
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("weft.serve")
 
+_ARRIVING = 3
+"""Ticks after a signal, 0.1 s each, in which the loop reads what was sent before the signal."""
 _OTHER_FILES = 256
 """Open files that are not connections: libraries, checkpoints, and connections that end."""
 
@@ -106,7 +109,8 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._front, self._drain = front, drain
         self._since: float | None = None
-        self._hurried = False
+        self._told = self._hurried = False
+        self._ticks = 0
         self.unfinished = 0
         """Number of sentences that were dropped."""
 
@@ -117,20 +121,24 @@ class _Server(uvicorn.Server):
             self.should_exit = True
             return
         # Drop them in the next tick: the signal may interrupt code that holds the queue's lock.
-        self._hurried = service.stopping
-        service.stopping = True
+        self._hurried = self._told
+        self._told = True
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether to close; called ten times per second."""
         service = self._front.service
         if self._front.failure is not None:
             self.should_exit = True
-        elif service is not None and service.stopping and not self.should_exit:
+        elif service is not None and self._told and not self.should_exit:
+            self._ticks += 1
             now = time.monotonic()
             self._since = self._since or now
-            if self._hurried or now - self._since > self._drain:
+            late = self._hurried or now - self._since > self._drain
+            service.stopping = late or self._ticks > _ARRIVING
+            if late:
                 self.unfinished += service.batcher.abandon()
-            if self._hurried or not service.batcher.busy or self.unfinished:
+            idle = service.stopping and not service.accepted and not service.batcher.busy
+            if self._hurried or idle or self.unfinished:
                 self.should_exit = True
         return await super().on_tick(counter)
 
@@ -168,6 +176,7 @@ def serve_until_told(
     *,
     token: str | None = None,
     origins: Sequence[str] = (),
+    hosts: Sequence[str] | None = None,
     log_level: str = "warning",
     started: Callable[[Service], None] | None = None,
 ) -> Stopped:
@@ -180,6 +189,7 @@ def serve_until_told(
         limits: limits on connections.
         token: required in requests, except to /health; None requires none.
         origins: origins whose web pages may call the server.
+        hosts: names that the header Host may have; None for any.
         log_level: log level of the HTTP server, which logs to stderr.
         started: called when the server is ready.
 
@@ -191,7 +201,7 @@ def serve_until_told(
         LOG.warning("the limit of open files allows %s connections; see 'ulimit -n'", f"{fit:,}")
         limits = limits.model_copy(update={"connections": fit})
     front = Front()
-    app = restricted(front, token=token, origins=origins)
+    app = restricted(front, token=token, origins=origins, hosts=hosts)
     server = _Server(config_of(app, limits, log_level), front, limits.drain)
     with ExitStack() as stack:
         thread = threading.Thread(

@@ -30,6 +30,7 @@ from .forms import Ask, Problem, merged, too_much
 from .libre import Languages, languages_of
 from .limits import Limits
 from .metrics import Metrics
+from .work import batch_work, client_of, work_of
 
 _WARM = 12
 """Words of the sentence for measuring compiled steps, and minimum tokens of its output."""
@@ -86,6 +87,9 @@ class Service:
         self.languages = _languages(model)
         self.began = time.monotonic()
         self.stopping = False
+        self.accepted = 0
+        """Requests whose head had arrived before the service was told to stop, and that are not
+        answered; only the event loop changes the number."""
         self._tuned: Model | None = None
         self._predictor = lru_cache(_PREDICTORS)(self._predictor_of)
         self.metrics = Metrics(lambda: self.batcher.waiting)
@@ -94,6 +98,8 @@ class Service:
             size=limits.batch,
             wait=limits.wait,
             capacity=limits.queue,
+            batch_work=batch_work(limits.work),
+            client_work=limits.client,
             callback=self.metrics.batch,
         )
 
@@ -170,31 +176,40 @@ class Service:
         return text_records(self.model, predictor, texts, answers, details)
 
     def submit(
-        self, ask: Ask, listener: Callable[[int, Made], None] | None = None
+        self,
+        ask: Ask,
+        listener: Callable[[int, Made], None] | None = None,
+        *,
+        client: str = "",
+        accepted: bool = False,
     ) -> Job[Work, Mapping[str, Any], Made]:
         """Check a request and queue its sentences.
 
         Args:
             ask: the request.
             listener: called with the index and result of each sentence as soon as it is done.
+            client: address of the client, for the fairness of the queue.
+            accepted: whether the request began before the service was told to stop.
 
         Raises:
             RefusedError: the request is invalid or exceeds a limit.
-            FullError: the queue does not have enough capacity.
+            FullError: the queue does not have enough capacity, or the client has its share of it.
             ClosedError: the service is stopping.
         """
-        if self.stopping:
+        if self.stopping and not accepted:
             raise ClosedError
         search = self._search(ask)
         problems, read = too_much(ask, search, self.default_strategy, self.limits), 0
+        works: list[int] = []
         if not problems:
-            problems, read = self._too_long(ask)
+            problems, works, read = self._too_long(ask, search)
         if problems:
             raise RefusedError(422, problems)
         if ask.alignment:
             self._can_align()
         work = Work(search, ask.alignment)
-        job = self.batcher.submit(work, [text.row for text in ask.source], listener)
+        rows = [text.row for text in ask.source]
+        job = self.batcher.submit(work, rows, listener, client=client_of(client), works=works)
         self.metrics.tokens.labels("source").inc(read)
         return job
 
@@ -218,20 +233,34 @@ class Service:
             problem = Problem(place=str(error.location), problem=error.problem, help=help_)
             raise RefusedError(422, [problem]) from None
 
-    def _too_long(self, ask: Ask) -> tuple[list[Problem], int]:
-        """Return a problem for each text with too many tokens, and the total number of tokens."""
+    def _too_long(
+        self, ask: Ask, search: PredictorSettings
+    ) -> tuple[list[Problem], list[int], int]:
+        """Return what is too much in tokens or work, the work of each text, and all tokens read."""
         predictor, most, problems = self.predictor, self.limits.tokens, []
+        works: list[int] = []
         sources = predictor.source.encode_many([text.text for text in ask.source])
         for index, (ids, text) in enumerate(zip(sources, ask.source, strict=True)):
             required = [phrase for phrase in (text.begin, *text.include) if phrase]
             size = sum(map(len, predictor.target.encode_many(required)))
+            longest = self.limits.output
+            works.append(work_of(search, read=len(ids), required=size, longest=longest))
             for name, count in (("text", len(ids)), ("begin", size)):
                 if count > most:
                     location = f"/source/{index}/{name}"
                     problem = f"{count:,} tokens is more than the limit of {most:,}"
                     help_ = "send its sentences separately" if name == "text" else "use less text"
                     problems.append(Problem(place=location, problem=problem, help=help_))
-        return problems, sum(map(len, sources))
+        if (work := sum(works)) > self.limits.work and not problems:
+            problems.append(
+                Problem(
+                    place="/source",
+                    problem=f"the request needs an estimated work of {work:,}, more than the limit"
+                    f" of {self.limits.work:,}",
+                    help="send fewer or shorter texts or phrases, or search with a smaller 'beam'",
+                )
+            )
+        return problems, works, sum(map(len, sources))
 
     def retry_after(self) -> int:
         """Return the estimated number of seconds until the queue has capacity, from 1 to 60."""

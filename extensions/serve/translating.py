@@ -29,6 +29,8 @@ from .service import Made, RefusedError, Service
 
 CLIENT_CLOSED_REQUEST = 499
 """Status logged for requests whose client disconnected; no response is sent."""
+ACCEPTED = "weft.accepted"
+"""Key of a request's scope: whether it began before the server was told to stop."""
 STREAM = "application/x-ndjson"
 """Content type of a stream: one JSON object on each line."""
 
@@ -103,7 +105,10 @@ async def _translated(service: Service, request: Request, payload: Any) -> Respo
     def submit() -> tuple[Ask, Job[Any, Any, Any]]:
         ask = read_ask(payload, service.limits, service.languages)
         try:
-            return ask, service.submit(ask, listen if ask.stream else None)
+            client = request.client.host if request.client else ""
+            accepted = bool(request.scope.get(ACCEPTED))
+            listener = listen if ask.stream else None
+            return ask, service.submit(ask, listener, client=client, accepted=accepted)
         except RefusedError as error:
             if not is_libre(payload):
                 raise

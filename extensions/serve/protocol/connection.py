@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ..limits import Limits
+from ..limits import DISCARDED, Limits
 from .errors import one_error
 from .framing import Framing
 
@@ -48,7 +48,8 @@ class GuardedProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Start the timer; if there are too many connections, replace one, or refuse this one."""
         self.timeout_keep_alive = self.limits.idle  # type: ignore[assignment] # seconds of a timer
-        self._framing = Framing()
+        # A body that is a little too large is read, so that the client receives the answer.
+        self._framing = Framing(DISCARDED * self.limits.body)
         self.since = self.progress = self.loop.time()
         self._ending = self._unread = 0.0
         self._written = 0
@@ -123,6 +124,9 @@ class GuardedProtocol(H11Protocol):
         request: Any = self.cycle
         answering = request is not None and not request.response_complete
         if error is not None and not (answering and self.conn.their_state is h11.DONE):
+            if error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+                self.refuse(error.status, error.problem, "send fewer texts at a time")
+                return
             self.refuse(error.status, f"malformed HTTP request: {error.problem}", _HELP)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - it does not say what is wrong

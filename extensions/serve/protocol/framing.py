@@ -43,8 +43,13 @@ class FramingError(Exception):
 class Framing:
     """Follows the bytes of one connection."""
 
-    def __init__(self) -> None:
-        """Start before the first request."""
+    def __init__(self, most: int | None = None) -> None:
+        """Start before the first request.
+
+        Args:
+            most: maximum bytes of a body; None for any number.
+        """
+        self._most = most
         self.error: FramingError | None = None
         """What is wrong with the bytes after those that were accepted."""
         self._held = bytearray()
@@ -96,6 +101,9 @@ class Framing:
         head = bytes(self._held[:size])
         self._held.clear()
         self._left, self._chunked = framing_of(head)
+        if self._most is not None and self._left > self._most:
+            self._left = 0
+            raise FramingError(f"the body has more than {self._most:,} bytes", 413)
         accepted += head
         return position + size - before
 

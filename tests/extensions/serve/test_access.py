@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import httpx
 import pytest
 from weft.extensions.serve import access as module
 from weft.extensions.serve.access import VARIABLE, read_token, restricted
+from weft.extensions.serve.limits import Access
 from weft.runtime.cli.main import main
 from weft.specs.findings import InputError
 
@@ -169,3 +170,55 @@ def test_pages_of_a_given_origin_may_call() -> None:
     assert refused.status_code == 401
     assert refused.headers["access-control-allow-origin"] == origins[0]
     assert other.status_code == 400
+
+
+async def answered(host: bytes | None, hosts: Sequence[str] | None) -> int:
+    """Return the status of a request with a header Host."""
+    statuses = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        del scope, receive
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    headers = [] if host is None else [(b"host", host)]
+    scope = {"type": "http", "path": "/translate", "headers": headers}
+    app: Any = restricted(application, token=None, origins=(), hosts=hosts)
+    await app(scope, None, send)
+    return int(statuses[0])
+
+
+LOCAL = Access().hosts_of("127.0.0.1", None)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        (b"127.0.0.1:8000", 200),
+        (b"localhost", 200),
+        (b"LOCALHOST:8000", 200),
+        (b"[::1]:8000", 200),
+        (None, 200),
+        (b"attacker.example:8000", 421),
+        (b"127.0.0.1.attacker.example", 421),
+        (b"localhost.attacker.example", 421),
+        (b"[::1].attacker.example", 421),
+        (b"", 421),
+    ],
+)
+def test_without_a_token_this_machine_is_called_by_its_name(
+    host: bytes | None, status: int
+) -> None:
+    """A web page whose name has this machine's address (DNS rebinding) sends its own name."""
+    assert asyncio.run(answered(host, LOCAL)) == status
+
+
+def test_names_are_free_with_a_token_and_on_a_network() -> None:
+    """The page does not know the token; on a network, names are those of the network."""
+    assert Access().hosts_of("127.0.0.1", "secret") is None
+    assert Access().hosts_of("0.0.0.0", None) is None
+    allowed = Access(allow_host=("translate.example",)).hosts_of("::1", None)
+    assert asyncio.run(answered(b"translate.example", allowed)) == 200

@@ -109,7 +109,9 @@ def test_a_full_queue_and_a_closed_one_refuse() -> None:
         waiting = batcher.submit(1, [1, 2])
         with pytest.raises(FullError):
             batcher.submit(1, [3, 4])
-        last = batcher.submit(1, [3])
+        with pytest.raises(FullError, match="half of the queue"):
+            batcher.submit(1, [3])
+        last = batcher.submit(1, [3], client="another")
         assert batcher.waiting == 3
 
         batcher.close()
@@ -184,3 +186,72 @@ def test_a_dead_thread_raises_in_all_waiting_jobs() -> None:
                 job.future.result(SECONDS)
         assert not batcher.alive
         assert not batcher.busy
+
+
+def test_a_client_with_much_work_delays_its_own_alone() -> None:
+    """A client with 32 costly sentences, and one that comes later with two cheap ones."""
+    work = Worker(blocked=True)
+    with Batcher[int, int, int](work, size=4, wait=0.0, capacity=100, batch_work=10).running() as b:
+        b.submit(0, [0])
+        assert work.began.wait(SECONDS)
+        costly = b.submit(1, list(range(32)), client="costly", works=[9] * 32)
+        cheap = b.submit(1, [100, 101], client="cheap", works=[1, 1])
+        work.go.set()
+        assert cheap.future.result(SECONDS) == [101, 102]
+        costly.future.result(SECONDS)
+
+    sentences = [sentence for _, given in work.batches for sentence in given]
+    assert sentences.index(101) <= 4, "one costly sentence at most came between"
+    assert all(sum(9 if s < 100 else 1 for s in given) <= 10 for _, given in work.batches[1:])
+
+
+def test_clients_of_equal_work_alternate() -> None:
+    """Whoever comes first: each gets a sentence in turn."""
+    work = Worker(blocked=True)
+    with Batcher[int, int, int](work, size=1, wait=0.0, capacity=100).running() as batcher:
+        batcher.submit(0, [0])
+        assert work.began.wait(SECONDS)
+        jobs = [batcher.submit(n, [10 * n + k for k in range(3)], client=n) for n in (1, 2)]
+        work.go.set()
+        for job in jobs:
+            job.future.result(SECONDS)
+
+    assert [given for _, given in work.batches[1:]] == [[10], [20], [11], [21], [12], [22]]
+
+
+def test_a_client_that_comes_back_has_saved_no_turns() -> None:
+    """Otherwise one that was idle for an hour could then have the server for an hour."""
+    work = Worker()
+    with Batcher[int, int, int](work, size=1, wait=0.0, capacity=100).running() as batcher:
+        batcher.submit(0, [1], client="idle").future.result(SECONDS)
+        for _ in range(20):
+            batcher.submit(0, [2], client="busy", works=[50]).future.result(SECONDS)
+        work.go.clear()
+        work.began.clear()
+        batcher.submit(0, [3], client="busy")
+        assert work.began.wait(SECONDS)
+        both = [batcher.submit(0, [c] * 4, client=name) for c, name in ((7, "busy"), (8, "idle"))]
+        work.go.set()
+        for job in both:
+            job.future.result(SECONDS)
+
+    after = [given[0] for _, given in work.batches[-8:]]
+    assert after.index(7) <= 2, "the busy client is served before the idle one has had all"
+
+
+def test_the_work_of_a_client_is_limited_while_it_is_not_done() -> None:
+    """The first job is always accepted, and others again when it is done."""
+    work = Worker(blocked=True)
+    options = {"size": 4, "wait": 0.0, "capacity": 100, "client_work": 10}
+    with Batcher[int, int, int](work, **options).running() as batcher:  # type: ignore[arg-type]
+        first = batcher.submit(1, [0], client="a", works=[12])
+        assert work.began.wait(SECONDS)
+        with pytest.raises(FullError, match="too much work"):
+            batcher.submit(1, [1], client="a", works=[1])
+        other = batcher.submit(1, [2], client="b", works=[3])
+        work.go.set()
+        first.future.result(SECONDS)
+        other.future.result(SECONDS)
+        while batcher.busy:
+            time.sleep(0.001)
+        assert batcher.submit(1, [3], client="a", works=[1]).future.result(SECONDS) == [4]

@@ -72,14 +72,18 @@ def test_waiting_requests_are_dropped_at_the_second_signal_or_after_draining(
     batcher: Any = Batcher[int, int, int](lambda *_: [], size=4, wait=0.0, capacity=9)
     batcher._thread = SimpleNamespace(is_alive=lambda: True)  # no worker processes the queue
     jobs = [batcher.submit(1, [1, 2, 3]), batcher.submit(2, [4])]
-    service: Any = SimpleNamespace(batcher=batcher, stopping=False)
+    service: Any = SimpleNamespace(batcher=batcher, stopping=False, accepted=0)
     front = SimpleNamespace(service=service, failure=None)
     server = _Server(uvicorn.Config(nothing), front, drain)
 
     for _ in range(signals):
         server.handle_exit(signal.SIGTERM, None)
     waiting = batcher.waiting
-    stopped = asyncio.run(server.on_tick(1))
+
+    async def ticks() -> bool:
+        return [await server.on_tick(number) for number in range(1, 5)][-1]
+
+    stopped = asyncio.run(ticks())
 
     assert waiting == 4
     assert service.stopping

@@ -159,3 +159,25 @@ def test_space_around_the_value_of_a_header_does_not_count() -> None:
 
     assert framing_of(head) == (3, False)
     assert Framing().feed(head + b"abc") == head + b"abc"
+
+
+@pytest.mark.parametrize("length", [b"1001", b"100000000000000"])
+def test_a_body_that_is_far_too_long_is_refused_at_its_head(length: bytes) -> None:
+    """Nothing of it is awaited: a client would keep its connection for as long as it sends."""
+    framing = Framing(1000)
+
+    accepted = framing.feed(
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: " + length + b"\r\n\r\n"
+    )
+
+    assert accepted == b""
+    assert framing.error is not None
+    assert framing.error.status == 413
+
+
+def test_a_body_of_the_limit_is_accepted() -> None:
+    """So is what is read and discarded, so that its client receives the answer."""
+    framing = Framing(3)
+
+    assert framing.feed(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
+    assert framing.error is None
