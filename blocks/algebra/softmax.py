@@ -131,11 +131,11 @@ def _fixed(params: SoftmaxParams) -> Names:
     return (params.over_name, params.causal) if params.causal else (params.over_name,)
 
 
-def _earlier(params: SoftmaxParams) -> tuple[str, str] | None:
+def _earlier(params: SoftmaxParams) -> dict[str, tuple[str, str]]:
     """Return the axes of queries and keys, if weights of later keys are 0; their logs are not."""
     if not params.causal or params.kind == "log_softmax":
-        return None
-    return lower(params.causal), lower(params.over_name)
+        return {}
+    return {"y": (lower(params.causal), lower(params.over_name))}
 
 
 def _written(part: Part) -> list[str]:

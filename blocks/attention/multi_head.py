@@ -189,6 +189,8 @@ def _signature(params: AttentionParams, wired: frozenset[str]) -> Signature:
         ),
         outputs=(
             port("y", f"f[b t {params.d_out or 'd_model'}]", "attention output at each position"),
+            port("scores", f"f[b {params.heads} t {s}]?", "what enters the softmax, before masks"),
+            port("weights", f"f[b {params.heads} t {s}]?", "attention weights, before dropout"),
         ),
         slots=_slots(s, causal=params.causal),
         same={"s": "t", "d_memory": "d_model"} if alone else {},
@@ -196,7 +198,8 @@ def _signature(params: AttentionParams, wired: frozenset[str]) -> Signature:
         if alone or aligned
         else {"s": "full"},
         ordered=params.causal or not {"/position", "/mask", "bias"}.isdisjoint(wired),
-        pairs=("bias",),
+        pairs=("bias", "scores", "weights"),
+        earlier={"weights": ("t", s)} if params.causal else {},
     )
 
 
@@ -339,9 +342,14 @@ def inside(part: Any) -> Inside:
             ends[name] = f"position of {name}"
     steps.append(_in_heads("scores", (ends["query"], ends["key"]), "matmul", "linear", "Q Kᵀ"))
     scaled = arguments["scale"] not in ("none", 1.0)
-    inner = [*_scores(arguments, fill, ends, wired, term=position is not None and not rotates)]
-    steps += inner
+    steps += _scores(arguments, fill, ends, wired, term=position is not None and not rotates)
     weights = steps[-1].name
+    names = [step.name for step in steps]
+    entering = next((names.index(name) for name in ("masked", "weights") if name in names), -1)
+    others = {
+        "scores": names[entering - 1] if entering > 0 else weights,
+        "weights": names[-2] if weights == "dropout" else weights,
+    }
     steps.append(_in_heads("read", (weights, ends["value"]), "matmul", "linear", "weights times V"))
     if "output" in fill:
         steps.append(_in_slot("output", ("read",)))
@@ -360,7 +368,7 @@ def inside(part: Any) -> Inside:
     title = "scaled dot-product attention" if scaled else "dot-product attention"
     return Inside(
         steps=tuple(steps),
-        outputs={"y": "out"},
+        outputs={"y": "out", **{n: step for n, step in others.items() if n in part.outputs}},
         frames={_HEADS: (title, arguments["heads"])},
         rows=(("value", "key", "query"),),
     )

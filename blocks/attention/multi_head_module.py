@@ -65,6 +65,7 @@ class Attention(Parts):
         d_out: int | None = None,
         softmax: str = "softmax",
         sinks: bool = False,
+        returns: Collection[str] = (),
         ports: Mapping[str, Sequence[str]] = MappingProxyType({}),
         stepping: Collection[str] = (),
         **parts: nn.Module,
@@ -87,6 +88,7 @@ class Attention(Parts):
             d_out: width of the output; `d_model` if None.
             softmax: function that turns scores into weights, one of `kernels/softmax.py`.
             sinks: whether each head has the learned logit of a further key, whose value is zero.
+            returns: what it returns after the output: `scores`, `weights`, or both in this order.
             ports: slot to the wires that are passed on to its part, if any.
             stepping: slots whose parts have `begin` and `step`.
             **parts: slot (`SLOTS`) to the module that fills it.
@@ -98,7 +100,8 @@ class Attention(Parts):
         if self.stores_inputs:
             refuse_wires_of_keys(self.ports)
         self.scale = {"sqrt": None, "none": 1.0}[scale] if isinstance(scale, str) else scale
-        self.kind, self.bare = softmax, self.bare and softmax == "softmax" and not sinks
+        self.kind, self.returns = softmax, tuple(returns)
+        self.bare = self.bare and softmax == "softmax" and not (sinks or returns)
         self.sinks = nn.Parameter(torch.zeros(heads)) if sinks else None
         width = self.kv_heads * d_k
 
@@ -123,7 +126,7 @@ class Attention(Parts):
         mask: Tensor | None = None,
         bias: Tensor | None = None,
         **wires: Tensor,
-    ) -> Tensor:
+    ) -> Tensor | tuple[Tensor, ...]:
         """Attend from every position of x [B, T, D] to memory [B, S, D'], or to x itself.
 
         In training with unpadding, x and memory may be unpadded, [R, D]; the output is
@@ -138,7 +141,8 @@ class Attention(Parts):
 
         Returns:
             The attention output, [B, T, D]; where nothing may be attended to, the output
-            projection of zeros.
+            projection of zeros.  Then what `returns` names: the scores before masks, and the
+            weights before dropout, [B, H, T, S].
         """
         x_rows = self._rows("x", x)
         source_rows = x_rows if memory is None else self._rows("memory", memory)
@@ -152,6 +156,7 @@ class Attention(Parts):
         query_BHTK = self._queries(with_padding(query, x_rows), wires)
         key_BGSK, value_BGSV = self._heads_of(key, value, wires, source_rows)
         query_BHTK, key_BGSK = self._rotate(query_BHTK, key_BGSK, 0)
+        told = dict[str, Tensor]()
         y_BHTV = attend(
             query_BHTK,
             key_BGSK,
@@ -163,9 +168,14 @@ class Attention(Parts):
             scale=self.scale,
             bias=None if bias is None else bias[:, None],
             cores=self.cores,
+            told=told if self.returns else None,
             **self._functions(query_BHTK, key_BGSK, wires),
         )
-        return self._merge(y_BHTV, wires, x_rows)
+        return self._with_told(self._merge(y_BHTV, wires, x_rows), told)
+
+    def _with_told(self, y: Tensor, told: Mapping[str, Tensor]) -> Tensor | tuple[Tensor, ...]:
+        """Return the output, and what else is to be returned."""
+        return (y, *(told[name] for name in self.returns)) if self.returns else y
 
     def attention_weights(
         self,
@@ -238,7 +248,7 @@ class Attention(Parts):
         state: States,
         position: int,
         **wires: Tensor,
-    ) -> Tensor:
+    ) -> Tensor | tuple[Tensor, ...]:
         """Attend from the next positions of every row, x [R, T, D].
 
         With a memory that does not grow, the beams of a sentence are treated as further query
@@ -264,10 +274,12 @@ class Attention(Parts):
         if "key" in cache.fixed:
             query_RHTK = self._queries(self.query(x), wires, states, position)
             at = (states, position)
-            y_RHTV = self._attend_fixed(query_RHTK, cache.fixed, bias, wires, at)
-            return self._merge(y_RHTV, wires, states=states, position=position)
+            y_RHTV, told = self._attend_fixed(query_RHTK, cache.fixed, bias, wires, at)
+            y = self._merge(y_RHTV, wires, states=states, position=position)
+            return self._with_told(y, told)
         end = position + x.size(1)
-        reach = None if self.mask is None else self.mask.reach
+        # What is returned has all keys so far.
+        reach = None if self.mask is None or self.returns else self.mask.reach
         first = 0 if reach is None else max(0, position - reach)
         if self.stores_inputs:
             query_RHTK = self._queries(self.query(x), wires, states, position)
@@ -292,8 +304,14 @@ class Attention(Parts):
         functions = self._functions(query_RHTK, key, wires, states, position)
         if bias is not None:
             bias = bias[:, None, :, first:end]
-        if x.size(1) > 1 or not (self.mask is None or self.mask.exact):
-            bias = self._with_masked(bias, query_RHTK, (position, first, end), stored)
+        told = dict[str, Tensor]()
+        if x.size(1) > 1 or not (self.mask is None or (self.mask.exact and not self.returns)):
+            allowed = self._allowed(query_RHTK, (position, first, end), stored)
+            if self.returns:
+                mask = allowed if mask is None else mask[:, None, None] & allowed
+            else:
+                base = query_RHTK.new_zeros(1, 1, 1, 1) if bias is None else bias
+                bias = base.masked_fill(~allowed, float("-inf"))
         y_RHTV = attend(
             query_RHTK,
             key,
@@ -303,9 +321,11 @@ class Attention(Parts):
             scale=self.scale,
             bias=bias,
             cores=self.cores,
+            told=told if self.returns else None,
             **functions,
         )
-        return self._merge(y_RHTV, wires, states=states, position=position)
+        y = self._merge(y_RHTV, wires, states=states, position=position)
+        return self._with_told(y, told)
 
     def _attend_fixed(
         self,
@@ -314,12 +334,16 @@ class Attention(Parts):
         bias: Tensor | None,
         wires: Mapping[str, Tensor],
         at: tuple[Mapping[str, Any], int],
-    ) -> Tensor:
-        """Attend to a memory that does not grow, [R, H, T, V]; `at` is of what decodes in slots."""
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Attend to a memory that does not grow, [R, H, T, V], and tell what else is returned.
+
+        The states and the position `at` are of what decodes in slots.
+        """
         key, length = fixed["key"], query_RHTK.size(2)
         query = query_RHTK.unflatten(0, (key.size(0), -1)).transpose(1, 2).flatten(2, 3)
         if bias is not None:
             bias = bias.unflatten(0, (key.size(0), -1)).flatten(1, 2)[:, None]
+        told = dict[str, Tensor]()
         y = attend(
             query,
             key,
@@ -329,10 +353,15 @@ class Attention(Parts):
             scale=self.scale,
             bias=bias,
             cores=self.cores,
+            told=told if self.returns else None,
             **self._of_rows(self._functions(query, key, wires, *at), length),
         )
-        y_RHTV: Tensor = y.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
-        return y_RHTV
+
+        def by_row(x: Tensor) -> Tensor:
+            rows: Tensor = x.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
+            return rows
+
+        return by_row(y), {name: by_row(x) for name, x in told.items()}
 
     def _of_rows(self, functions: Mapping[str, Any], length: int) -> dict[str, Any]:
         """Return functions of scores, those of templates applied to each row, [R, H, T, S]."""

@@ -138,17 +138,12 @@ class Parts(nn.Module):
             functions["elementwise"] = getattr(self.score, "elementwise", False) is True
         return functions
 
-    def _with_masked(
-        self,
-        bias: Tensor | None,
-        query_RHTK: Tensor,
-        at: tuple[int, int, int],
-        stored: Mapping[str, Tensor],
+    def _allowed(
+        self, query_RHTK: Tensor, at: tuple[int, int, int], stored: Mapping[str, Tensor]
     ) -> Tensor:
-        """Return a bias, with -inf at keys that are later or masked.
+        """Return which keys are not later and not masked, [R or 1, 1, T, S].
 
         Args:
-            bias: bias of the scores, if there is one.
             query_RHTK: queries.
             at: position of the first query, of the first key, and after the last key.
             stored: wires of the part in `mask`, [R, L] each.
@@ -160,8 +155,7 @@ class Parts(nn.Module):
         if self.mask is not None:
             pairs = functools.partial(self.mask, **stored)
             allowed = allowed & of_pairs(pairs, query_T, key_S, query_RHTK.size(0))
-        base = query_RHTK.new_zeros(1, 1, *allowed.shape[-2:]) if bias is None else bias
-        return base.masked_fill(~allowed, float("-inf"))
+        return allowed if allowed.dim() > 2 else allowed[None, None]  # noqa: PLR2004 - with rows
 
 
 def repeated(fixed: Mapping[str, Tensor], rows: int, skip: Collection[str]) -> dict[str, Tensor]:

@@ -54,6 +54,7 @@ from .wiring import (
     Reads,
     as_meant,
     fit_ports,
+    giving,
     report_misfit,
     report_no_output,
     report_unknown_ports,
@@ -544,6 +545,7 @@ def _infer_filling(
     name = template_named(checker.context, use)
     if not name:
         part = infer_part(checker, use, reads, at, wires_at, passed)
+        part = part and giving(part, frozenset())
         if part is not None:
             _check_outputs(checker.findings, part.key, tuple(part.outputs), 1, at)
         return part

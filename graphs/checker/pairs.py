@@ -76,8 +76,11 @@ def pairs_out(part: Part, reads: Pairs, axis: str) -> Pairs:
     pairs = Pairs()
     for port in part.signature.outputs:
         names = step_names(port.type, part.axes, axis)
-        if len(names) > 1 and (part.block.written is not None or reads.names):
-            zero = part.signature.earlier == tuple(names) or _factors(part, reads, names, axis)
+        gives = part.block.written is not None or port.name in part.signature.pairs
+        if len(names) > 1 and (gives or reads.names):
+            zero = part.signature.earlier.get(port.name) == tuple(names) or _factors(
+                part, reads, names, axis
+            )
             pairs = pairs.beside(
                 Pairs(frozenset({port.name}), frozenset({port.name} if zero else ()))
             )

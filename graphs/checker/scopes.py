@@ -50,6 +50,7 @@ from .wiring import (
     report_no_output,
     report_unknown_ports,
     report_unwired,
+    with_read_outputs,
 )
 
 MOST_TYPED = 4_000
@@ -164,6 +165,7 @@ def infer_scope(
         report_unused(checker, nodes, outputs, names, values, at)
     checker.doubts.unwired = unsatisfied
     check_shared(checker.findings, placed, at)
+    placed = with_read_outputs(placed, ends)
     typed_inputs = {port: type_ for port, type_ in inputs.items() if type_ is not None}
     read = (value for node in placed for value in node.wires.values())
     typed_inputs = leading(typed_inputs, read)

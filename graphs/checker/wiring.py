@@ -5,12 +5,13 @@ Reports wires to unknown ports, ports without wires, and types that do not fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...specs.findings import did_you_mean, nearest, pointer, renamed, respelled
 from ...specs.text_edits import replacing
 from ..ir.block_type import Port
+from ..ir.graph import BlockNode, Node, Part, last_result
 from ..ir.value_type import (
     UNKNOWN,
     Bound,
@@ -344,3 +345,55 @@ def _adapting(context: Context, source_kind: str, target_kind: str) -> str:
         if block.adapts == (source_kind, target_kind):
             return f"{'an' if block.name[0] in 'aeiou' else 'a'} '{block.key}'"
     return ""
+
+
+def with_read_outputs(nodes: Sequence[Node], outputs: Mapping[str, str]) -> list[Node]:
+    """Return nodes of a scope, whose blocks compute only those optional outputs that are read.
+
+    Nodes that apply one module compute the same.
+
+    Args:
+        nodes: the nodes.
+        outputs: the outputs of the scope, and what they return.
+    """
+    read = {*outputs.values(), *(value for node in nodes for value in node.wires.values())}
+    changed = list[Node]()
+    for node in nodes:
+        if isinstance(node, BlockNode) and _optional(node.part):
+            same = [other.name for other in nodes if other.module == node.module]
+            names = {n for n in _optional(node.part) if any(f"{o}.{n}" in read for o in same)}
+            part = giving(node.part, frozenset(names))
+            changed.append(replace(node, part=part, outputs=part.outputs))
+        else:
+            changed.append(node)
+    return changed
+
+
+def _optional(part: Part) -> list[str]:
+    return [port.name for port in part.signature.outputs if port.optional]
+
+
+@last_result
+def giving(part: Part, names: frozenset[str]) -> Part:
+    """Return a use of a block that computes only some of its optional outputs.
+
+    Args:
+        part: the use, with all of them.
+        names: those that it computes.
+    """
+    if not _optional(part):
+        return part
+    outputs = tuple(
+        replace(port, optional=False)
+        for port in part.signature.outputs
+        if not port.optional or port.name in names
+    )
+    returns = tuple(port.name for port in outputs if port.name in names)
+    more = {"returns": returns} if returns else {}
+    return replace(
+        part,
+        signature=replace(part.signature, outputs=outputs),
+        outputs={port.name: part.outputs[port.name] for port in outputs},
+        offers={name: part.outputs[name] for name in _optional(part) if name not in names},
+        arguments={**part.arguments, **more},
+    )

@@ -175,6 +175,8 @@ class Port:
     name: str
     type: ValueType
     optional: bool = False
+    """Whether an input needs no wire; an output is then computed only where a wire reads it, and
+    the constructor gets the names of those in the argument `returns`."""
     doc: str = ""
 
 
@@ -255,13 +257,13 @@ class Signature:
     """Constructor arguments from the types of the wires, beside those of `BlockType.arguments`."""
     factors: tuple[str, ...] = ()
     """Ports whose zeros are zeros of the first output, as those of a product."""
-    earlier: tuple[str, str] | None = None
-    """Axis names of queries and keys, if the first output is 0 where the key is later."""
+    earlier: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Output to its axis names of queries and keys, if it is 0 where the key is later."""
     measured: tuple[str, ...] = ()
     """Ports of whose values only the rows, the precision and the device matter, so that they are
     not read at every step of decoding."""
     pairs: tuple[str, ...] = ()
-    """Ports that take pairs of positions while decoding: next queries with all keys so far."""
+    """Ports with pairs of positions, of which a step has the next queries with all keys so far."""
     scale: Literal["", "normalized", "accumulated"] = ""
     """What is known of the magnitude of the first output: a norm sets it, or it is the sum of a
     residual path that no norm follows, and grows with depth."""

@@ -168,6 +168,8 @@ class Part:
     """The block or template in each slot."""
     stores: tuple[str, ...] = ()
     """Ports whose values decoding stores for a block that is written out; see `pairs.py`."""
+    offers: Mapping[str, ValueType] = field(default_factory=dict, repr=False)
+    """Types of the optional outputs that no wire reads."""
     results: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Results of functions of the part; see `last_result`."""
 
@@ -184,10 +186,9 @@ class Part:
     @last_result
     def weights(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shape of every parameter by name, slots included."""
-        weights = {**self.own_weights()}
-        for slot, filling in self.fill.items():
-            weights |= {f"{slot}.{name}": shape for name, shape in filling.weights().items()}
-        return weights
+        inner = ((slot, filling.weights()) for slot, filling in self.fill.items())
+        of_slots = {f"{slot}.{n}": shape for slot, names in inner for n, shape in names.items()}
+        return {**self.own_weights(), **of_slots}
 
     @property
     def lora(self) -> Lora | None:
@@ -249,8 +250,8 @@ class Part:
     @property
     def steps(self) -> bool:
         """Whether decoding calls `begin` and `step` of this block or of a block in its slots."""
-        stores = self.block.steps or bool(self.stores)
-        return stores or any(filling.steps for filling in self.fill.values())
+        inner = any(filling.steps for filling in self.fill.values())
+        return inner or self.block.steps or bool(self.stores)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

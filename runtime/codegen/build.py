@@ -151,7 +151,7 @@ def share(model: nn.Module, owner: nn.Module, *, part: bool = False) -> None:
 
 _OWN = frozenset(
     "_modules _parameters _buffers _compiled_call_impl _compiled_steps _decoder batched".split()  # noqa: SIM905
-) | {"casts", "copies"}
+) | {"casts", "copies", "returns"}
 """Attributes of a module that it does not share, or of which it gets copies."""
 
 

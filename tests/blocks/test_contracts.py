@@ -209,12 +209,12 @@ def test_half_precision_is_near_full_precision(block: BlockType) -> None:
         if not full[port].is_floating_point():
             assert torch.equal(value, full[port])
             continue
-        if full[port].isinf().any():
-            assert torch.equal(value, full[port].bfloat16())
-            continue
         assert value.dtype == torch.bfloat16
-        scale = full[port].abs().max().item()
-        torch.testing.assert_close(value.float(), full[port], rtol=0.02, atol=0.02 * scale)
+        finite = full[port].isfinite()
+        assert torch.equal(value.isfinite(), finite)
+        value, exact = value[finite].float(), full[port][finite]  # noqa: PLW2901
+        scale = exact.abs().max().item() if exact.numel() else 0.0
+        torch.testing.assert_close(value, exact, rtol=0.02, atol=0.02 * scale)
 
 
 @named("causal")
@@ -458,12 +458,12 @@ def test_an_unordered_block_reads_positions_as_a_set(block: BlockType) -> None:
 
         def permuted(values: Mapping[str, Tensor], types: Mapping[str, Any]) -> dict[str, Tensor]:
             """Return values with the positions of the axis in another order."""
-            return {
-                name: value.index_select(types[name].axes.index(axis), order)  # noqa: B023
-                if axis in types[name].axes  # noqa: B023
-                else value
-                for name, value in values.items()
-            }
+            result = dict(values)
+            for name in values:
+                for dim, other_axis in enumerate(types[name].axes):
+                    if other_axis == axis:  # noqa: B023
+                        result[name] = result[name].index_select(dim, order)  # noqa: B023
+            return result
 
         wanted = permuted(outputs_of(graph, model, given), graph.outputs)
         found = outputs_of(graph, model, permuted(given, graph.inputs))

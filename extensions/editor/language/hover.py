@@ -236,7 +236,10 @@ def about_block(block: BlockType) -> Iterator[str]:
         f"- `{port.name}` `{port.type}`{' optional' if port.optional else ''} {port.doc}\n"
         for port in signature.inputs
     )
-    outputs = "".join(f"- → `{port.name}` `{port.type}` {port.doc}\n" for port in signature.outputs)
+    outputs = "".join(
+        f"- → `{port.name}` `{port.type}`{' optional' if port.optional else ''} {port.doc}\n"
+        for port in signature.outputs
+    )
     slots = "".join(f"- slot `{slot.name}` {slot.doc}\n" for slot in signature.slots)
     yield (inputs + outputs + slots).rstrip()
     yield f"*{block.source}*"

@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from ....graphs.ir.value_type import Bound, TypeTextError, fit
-from ....plugin import BlockType, Port, Signature, Slot, TemplateNode, ValueType, parse_type
+from ....plugin import (
+    BlockNode,
+    BlockType,
+    Port,
+    Signature,
+    Slot,
+    TemplateNode,
+    ValueType,
+    parse_type,
+)
 from ....specs.expressions import is_expression
 from .document import Document, evaluated
 
@@ -126,7 +135,7 @@ def outputs_of(doc: Document, scope: str, name: str) -> dict[str, ValueType | No
     """Return the outputs of a node with their types, as far as they are known."""
     node = doc.node(scope, name)
     if node is not None:
-        return dict(node.outputs)
+        return {**node.outputs, **(node.part.offers if isinstance(node, BlockNode) else {})}
     record = doc.nodes(scope).get(name, {})
     template = record.get("block") or chosen(doc, record.get("use"))[0]
     if "repeat" in record:

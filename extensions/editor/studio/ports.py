@@ -129,7 +129,9 @@ def fitting_ports(graph: Graph, spec: LoadedSpec, path: str) -> list[dict[str, A
     else:
         visit, scope = _found(graph, path)
         outer = path.rpartition(".")[0]
-        types = {f"{visit.node.name}.{port}": type_ for port, type_ in visit.node.outputs.items()}
+        offers = visit.node.part.offers if isinstance(visit.node, BlockNode) else {}
+        outputs = {**visit.node.outputs, **offers}
+        types = {f"{visit.node.name}.{port}": type_ for port, type_ in outputs.items()}
         before = _upstream(scope, visit.node)
     locations = pointers(graph)
     places = [(f"{outer}.{node.name}" if outer else node.name, node) for node in scope.nodes]

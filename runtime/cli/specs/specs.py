@@ -280,7 +280,8 @@ def _described(block: BlockType) -> dict[str, Any]:
             for port in signature.inputs
         },
         "outputs": {
-            port.name: {"type": str(port.type), "doc": port.doc} for port in signature.outputs
+            port.name: {"type": f"{port.type}{'?' * port.optional}", "doc": port.doc}
+            for port in signature.outputs
         },
         "slots": {
             slot.name: {"type": f"{slot.input.type} -> {slot.output.type}", "doc": slot.doc}
