@@ -16,14 +16,15 @@ function settings(more) {
 
 async function start() {
   const { command, args, folder } = settings(["lsp"]);
-  const files = vscode.workspace.getConfiguration("weft").get("files", ["**/*.json"]);
+  const files = vscode.workspace.getConfiguration("weft").get("files", []);
   const languages = ["json", "jsonc"];
   client = new LanguageClient(
     "weft",
     "Weft",
     executable(command, args, folder),
     {
-      documentSelector: files.flatMap((pattern) => languages.map((language) => ({ language, pattern }))),
+      documentSelector: languages.map((language) => ({ language, pattern: "**/*.json" })),
+      initializationOptions: { files },
       synchronize: { fileEvents: vscode.workspace.createFileSystemWatcher("**/*.json") },
       revealOutputChannelOn: RevealOutputChannelOn.Never,
     },

@@ -26,6 +26,7 @@ from .completion import complete
 from .definitions import Place, definition, references
 from .document import document, forget
 from .hover import hover
+from .ours import is_ours
 from .positions import Lines
 from .problems import Problem, findings, fix_all
 from .rename import Renaming, renamable, rename
@@ -63,6 +64,8 @@ class SpecServer(LanguageServer):
         """Create a server without documents."""
         super().__init__("weft", version("weft"))
         self.checking = ThreadPoolExecutor(1, "findings")
+        self.files: tuple[str, ...] = ()
+        """Patterns of the files that the settings of the editor name as Weft's."""
 
     def at(self, uri: str) -> Open:
         """Return an open document."""
@@ -93,8 +96,9 @@ class SpecServer(LanguageServer):
 
         def work() -> None:
             if self.at(uri).version == opened.version:
-                checkable = document(opened.text, opened.path).kind != "other"
-                problems = findings(opened.text, opened.path) if checkable else []
+                value = document(opened.text, opened.path).root.json()
+                ours = is_ours(value, opened.path, self.files)
+                problems = findings(opened.text, opened.path) if ours else []
                 loop.call_soon_threadsafe(publish, problems)
 
         self.checking.submit(work)
@@ -155,6 +159,13 @@ def make_server() -> SpecServer:
 
 def _texts(server: SpecServer) -> None:
     """Register what happens when texts and files change."""
+
+    @server.feature(lsp.INITIALIZE)
+    def settings(params: lsp.InitializeParams) -> None:
+        options = params.initialization_options
+        named = options.get("files") if isinstance(options, dict) else None
+        if isinstance(named, list) and all(isinstance(pattern, str) for pattern in named):
+            server.files = tuple(named)
 
     @server.feature(lsp.INITIALIZED)
     def ready(_: lsp.InitializedParams) -> None:
