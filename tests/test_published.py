@@ -123,6 +123,29 @@ def test_a_run_lacks_only_its_data(file: Path) -> None:
     assert all(finding.at.startswith("/data") for finding in findings)
 
 
+@pytest.mark.parametrize(
+    ("changes", "at", "problem", "help_"),
+    [
+        ({"output": "head"}, "/predict/output", "'biaffine' has none of", "did you mean 'heads'?"),
+        ({"words": None}, "/predict", "reads the columns 'text', 'pos'", "set 'words' to its name"),
+        ({"words": "heads"}, "/predict/words", "does not read the column 'heads'", "text"),
+    ],
+)
+def test_a_predictor_that_does_not_fit_the_parser_is_refused_before_training(
+    changes: dict[str, Any], at: str, problem: str, help_: str
+) -> None:
+    """It would be refused after the data are prepared otherwise."""
+    run, source = load_run(FOLDER / "biaffine-run.json")
+    predict: Any = run.predict
+    run = run.model_copy(update={"predict": predict.model_copy(update=changes)})
+
+    [finding] = [f for f in plan_run(run, source).findings if f.code == "R04"]
+
+    assert finding.at == at
+    assert problem in finding.problem
+    assert help_ in finding.help
+
+
 def test_all_files_are_tested() -> None:
     """The folder is found."""
     assert RUNS

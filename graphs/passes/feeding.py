@@ -100,6 +100,21 @@ def feeding_by_name(model: Graph, registry: Registry, ports: Collection[str]) ->
     return subgraph(full, registry, "inputs", nodes, inputs, outputs)
 
 
+def fed_by(objective: Graph, ports: Collection[str]) -> tuple[str, ...]:
+    """Return the inputs of an objective that inputs of its deployed model need in prediction.
+
+    Args:
+        objective: graph of an objective that deploys a model.
+        ports: inputs of the model.
+
+    Raises:
+        InputError: an input depends on what only training has.
+    """
+    outputs, used = _wires(objective, ports)
+    read = {*outputs.values()}.union(*(wires.values() for wires in used.values()))
+    return tuple(name for name in objective.inputs if name in read)
+
+
 def unfed(objective: Graph, ports: Iterable[str]) -> dict[str, InputError]:
     """Return why prediction cannot compute inputs of the deployed model, for each of these."""
     refused = {}

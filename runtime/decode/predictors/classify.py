@@ -34,6 +34,7 @@ class Argmax(PredictorSettings):
     """The most probable class."""
 
     reads: ClassVar[Reads] = "all"
+    outputs: ClassVar[tuple[str, ...]] = ("output",)
 
     type: Literal["argmax"] = "argmax"
     output: str = "logits"
@@ -53,6 +54,7 @@ class Tags(PredictorSettings):
     """
 
     reads: ClassVar[Reads] = "all"
+    outputs: ClassVar[tuple[str, ...]] = ("output",)
 
     type: Literal["tags"] = "tags"
     output: str = "logits"
@@ -86,6 +88,7 @@ class Regression(PredictorSettings):
     """A number."""
 
     reads: ClassVar[Reads] = "all"
+    outputs: ClassVar[tuple[str, ...]] = ("output",)
 
     type: Literal["regression"] = "regression"
     output: str = "value"

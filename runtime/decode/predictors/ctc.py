@@ -100,6 +100,7 @@ class Ctc(PredictorSettings):
     """Text by CTC."""
 
     reads: ClassVar[Reads] = "all"
+    outputs: ClassVar[tuple[str, ...]] = ("output", "mask")
 
     type: Literal["ctc"] = "ctc"
     output: str = "logits"

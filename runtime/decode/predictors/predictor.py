@@ -223,6 +223,8 @@ class PredictorSettings(Named):
     short: ClassVar[str] = ""
     reads: ClassVar[Reads] = ""
     """Which inputs of a model columns must fill."""
+    outputs: ClassVar[tuple[str, ...]] = ()
+    """Settings that name outputs of the model; null is none."""
     command: ClassVar[str] = "predict"
     """Command of weft that presents the answers best."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import get_args
 
 from ....blocks.registry import registry
 from ....graphs.ir.graph import Graph, Part
 from ....graphs.ir.traverse import fixed_weights, position_limits, root_moving, visits, written_ids
-from ....graphs.passes.feeding import unfed
+from ....graphs.passes.feeding import fed_by, unfed
 from ....graphs.passes.freeze import chosen, selected_weights, trained_weights
 from ....graphs.passes.fuse import is_fusible
 from ....graphs.passes.merge import merged_nodes
@@ -20,8 +20,10 @@ from ....graphs.passes.objective import (
 )
 from ....graphs.passes.parallel import divided_blocks
 from ....graphs.passes.writing import written_before
-from ....specs.findings import Finding, InputError, pointer
+from ....specs.findings import Finding, InputError, did_you_mean, pointer
 from ...data.columns.column_settings import TextSettings
+from ...decode.predictors.classify import Tags
+from ...decode.predictors.predictor import PredictorSettings
 from ...decode.predictors.search import MaskPredict
 from ...decode.settings import Writing
 from ..recipe.groups import wrong_groups
@@ -310,13 +312,52 @@ def _predicts(run: Run, graph: Graph) -> Iterator[Finding]:
                     f" '{model.name}', because it has a value for each token that is written",
                     help="compute it from the written tokens in the model, or remove 'predict'",
                 )
-    for unfed_input in unfed(graph, sorted(ports)).values():
+    yield from _named_outputs(settings, model)
+    refused = unfed(graph, sorted(ports)).values()
+    if not refused and isinstance(settings, Tags):
+        yield from _tagged_words(run, settings, fed_by(graph, ports))
+    for unfed_input in refused:
         yield Finding(
             code="R04",
             at="/predict",
             problem=unfed_input.problem,
             evidence=(f"the wires of '{graph.name}' at {unfed_input.location}",),
             help=f"{unfed_input.help}, or remove 'predict'",
+        )
+
+
+def _named_outputs(settings: PredictorSettings, model: Graph) -> Iterator[Finding]:
+    """Yield a finding for each setting of a predictor that names no output of the model."""
+    for key in settings.outputs:
+        name = getattr(settings, key)
+        if name is not None and name not in model.outputs:
+            yield Finding(
+                code="R04",
+                at=pointer("predict", key),
+                problem=f"the predictor '{settings.type}' needs an output '{name}', and"
+                f" '{model.name}' has none of this name",
+                help=did_you_mean(name, model.outputs),
+            )
+
+
+def _tagged_words(run: Run, settings: Tags, fed: Collection[str]) -> Iterator[Finding]:
+    """Yield a finding if it is not clear which column has the words of the tags."""
+    columns = [name for name in run.data.columns if name in fed]
+    if settings.words is None and len(columns) > 1:
+        names = ", ".join(f"'{name}'" for name in columns)
+        yield Finding(
+            code="R04",
+            at="/predict",
+            problem=f"the predictor 'tags' reads the columns {names}, and does not know which of"
+            " them has the words",
+            help="set 'words' to its name",
+        )
+    elif settings.words is not None and settings.words not in columns:
+        yield Finding(
+            code="R04",
+            at="/predict/words",
+            problem=f"the model does not read the column '{settings.words}'",
+            help=did_you_mean(settings.words, columns) or "remove it",
         )
 
 
