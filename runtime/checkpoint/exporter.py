@@ -160,6 +160,12 @@ def export(
     """
     from .checkpoint import open_deployed
 
+    if not isinstance(checkpoint, str | Path):
+        raise InputError(
+            f"an object of type {type(checkpoint).__name__} is not a checkpoint folder",
+            location="checkpoint",
+            help="write one first: weft.Model.from_module(module, spec, tokenizers).save(folder)",
+        )
     fields = EXPORTERS.find(to).model_fields
     options = {name: value for name, value in settings.items() if value is not None}
     for name in options:

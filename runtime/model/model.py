@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from ..decode.predictors.text import TextPredictor, Warn
     from ..decode.score import Scored
     from ..decode.settings import BeamSearch, GenerateSettings, Hypothesis, Sampling
+    from ..spec.check import Source
     from .answering import Answering
+    from .modules import TokenizerFiles
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -49,6 +51,29 @@ class Model:
         size = f"{self.graph.parameters():,} parameters on {_device(self.module)}"
         size += f", with {len(self.others)} more models" if self.others else ""
         return f"<{type(self).__name__} {str(self.checkpoint.folder)!r}: {self.graph.name}, {size}>"
+
+    @classmethod
+    def from_module(
+        cls,
+        module: nn.Module,
+        spec: Source | Graph | None = None,
+        tokenizers: TokenizerFiles | None = None,
+    ) -> Model:
+        """Return the model of a module that a loop of your own has trained; `save` writes it.
+
+        Args:
+            module: a module with the weights of a spec, such as one of `weft.build`.
+            spec: the spec; default: that from which the module was built.
+            tokenizers: SentencePiece model of both sides, as a file or its content, or those of
+                `source` and `target`; without it, the model reads and writes ids.
+
+        Raises:
+            InputError: weights are missing or have other shapes, or a tokenizer does not fit.
+            SpecError: the spec has errors; all of them are listed.
+        """
+        from .modules import checkpoint_of
+
+        return ready(checkpoint_of(module, spec, tokenizers), _device(module), half=False)
 
     def line_predictor(self) -> TextPredictor:
         """Return the predictor of lines of text: `translate` with tokens and scores.

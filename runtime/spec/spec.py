@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any
 
 from ...blocks.registry import registry
 from ...graphs.ir.block_type import BlockType
+from ...graphs.ir.canonical import canonical
 from ...graphs.ir.graph import Graph
+from ...specs.files import write_beside
 from ...specs.findings import InputError, SpecError
 from ...specs.load import LoadedSpec
 from ...specs.load import load as load_file
@@ -37,6 +40,22 @@ class Spec(LoadedSpec):
             SpecError: the spec has errors; all of them are listed.
         """
         return graph_of(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the spec as one file that needs no other, as `weft expand` prints it.
+
+        Overrides are applied, and parents and patches are resolved.
+
+        Args:
+            path: the file, such as `model.json`; an older one is replaced.
+
+        Raises:
+            InputError: the file cannot be written.
+            SpecError: the spec has errors; all of them are listed.
+        """
+        text = json.dumps(canonical(self.graph()), indent=2, ensure_ascii=False) + "\n"
+        write_beside(Path(path), text.encode(), "spec")
+        return Path(path)
 
     def __repr__(self) -> str:
         """Return name, file, overrides, and the number of parameters or of errors."""
