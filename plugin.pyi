@@ -119,6 +119,10 @@ from .runtime.cli.common.reading import text_lines as text_lines
 from .runtime.cli.common.terminal import notice as notice
 from .runtime.cli.predicting import one_file as one_file
 from .runtime.cli.predicting import test_rows as test_rows
+from .runtime.cli.specs.documents import DOCUMENTS as DOCUMENTS
+from .runtime.cli.specs.documents import CheckedDocument as CheckedDocument
+from .runtime.cli.specs.documents import Document as Document
+from .runtime.cli.specs.documents import document_of as document_of
 from .runtime.codegen.build import build_empty as build_empty
 from .runtime.codegen.build import build_sharing as build_sharing
 from .runtime.codegen.examples import sizes_for as sizes_for
@@ -225,10 +229,6 @@ from .runtime.train.checks.metrics import losses_of_training as losses_of_traini
 from .runtime.train.checks.metrics import unknown_losses as unknown_losses
 from .runtime.train.checks.metrics import wrong_metrics as wrong_metrics
 from .runtime.train.device import settings_of_process as settings_of_process
-from .runtime.cli.specs.documents import DOCUMENTS as DOCUMENTS
-from .runtime.cli.specs.documents import CheckedDocument as CheckedDocument
-from .runtime.cli.specs.documents import Document as Document
-from .runtime.cli.specs.documents import document_of as document_of
 from .runtime.train.measuring import losses_of as losses_of
 from .runtime.train.objective import Objective as Objective
 from .runtime.train.objective import Objectives as Objectives

@@ -38,7 +38,7 @@ def test_a_trained_module_becomes_a_checkpoint(
     expected = weft.open(toy_checkpoint)
     module = weft.build(weft.load("transformer-tiny", **SMALL))
     module.load_state_dict(expected.module.state_dict())
-    outer = torch.compile(module, backend="eager") if wrapped else module
+    outer: Any = torch.compile(module, backend="eager") if wrapped else module
 
     model = weft.Model.from_module(
         outer,

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 
 Maker = Callable[..., Run]
 LINES = ["sun moon", "river stone bird", "fire"]
-SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.1}
+SMALL: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.1}
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_a_run_does_not_start_from_another_tokenizer(
         api.train(run, out=tmp_path / "second")
 
 
-DENSE = {**SMALL, "layers": 2}
+DENSE: dict[str, Any] = {**SMALL, "layers": 2}
 UPCYCLED: dict[str, Any] = {
     "{side}.{i}.plain.{*p}": "{side}.{2*i}.{p}",
     "{side}.{i}.{name}_attention.{*p}": "{side}.{2*i + 1}.{name}_attention.{p}",
