@@ -17,8 +17,6 @@ from .extensions.interop.importing.hf import Imported as Imported
 from .extensions.interop.importing.hf import import_hf as import_hf
 from .extensions.parsing.decode.parse import Parse as Parse
 from .extensions.study.comparison import Comparison as Comparison
-from .extensions.study.synthesis import Synthetic as Synthetic
-from .extensions.study.synthesis import synthesize as synthesize
 from .extensions.study.records import StudyJob as StudyJob
 from .extensions.study.records import StudyPlan as StudyPlan
 from .extensions.study.records import StudyReport as StudyReport
@@ -26,6 +24,8 @@ from .extensions.study.records import StudyRow as StudyRow
 from .extensions.study.records import StudyScore as StudyScore
 from .extensions.study.records import StudySearch as StudySearch
 from .extensions.study.study import Study as Study
+from .extensions.study.synthesis import Synthetic as Synthetic
+from .extensions.study.synthesis import synthesize as synthesize
 from .extensions.study.trials import StudyTrial as StudyTrial
 from .graphs.ir.block_type import BlockType as BlockType
 from .graphs.ir.block_type import Port as Port
