@@ -85,7 +85,9 @@ def prepare(
         prepared = api.prepare_run(
             plan, folder, reporter.prepared, workers=workers, log=reporter.log
         )
-    lengths = lengths_in_updates(prepared.train, settings.batch, settings.seed, settings.accumulate)
+    lengths = lengths_in_updates(
+        prepared.train, settings.batch, settings.seed, settings.batch_range()[0]
+    )
     update = {} if lengths is None else {"update": lengths._asdict()}
     print(json.dumps({**prepared.report, **update}, indent=2))
 

@@ -180,7 +180,10 @@ def _lengths_in_updates(spec: str, overrides: list[str] | None) -> str:
     folder = Path("outputs") / run.name / "prepared" / "train"
     if not (folder / HEADER).is_file():
         return ""
-    lengths = lengths_in_updates(Corpus.open(folder), run.batch, run.seed, run.batch_range()[0])
+    try:
+        lengths = lengths_in_updates(Corpus.open(folder), run.batch, run.seed, run.batch_range()[0])
+    except InputError:  # a batch has no room for a row, as training says
+        return ""
     return f"{lengths}, by {folder.parent}" if lengths else ""
 
 
