@@ -230,7 +230,7 @@ def planned_inputs(run: Run, lost: LostSettings = NO_SETTING) -> tuple[dict[str,
         types |= planned or {}
         if isinstance(column, TextSettings):
             wrong = lost.inside(pointer("tokenizers", column.tokenizer))
-            sized = sized and not wrong and column.tokenizer in run.tokenizers
+            sized = sized and not (wrong or unknown) and column.tokenizer in run.tokenizers
     if not sized:  # some sizes without the others might contradict each other
         types = {
             name: replace(type_, size=None) if type_.kind == "ids" else type_
