@@ -181,15 +181,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def _reason_against(need: str) -> str:
     """Return why this processor or this torch cannot do what a test needs; empty if it can."""
     import torch
-    from weft.blocks.kernels import linear, prepacked, processor, quantized
+    from weft.blocks.kernels import linear, prepacked, quantized
 
-    vnni: tuple[processor.Instructions, ...] = ("AVX-512 VNNI",)
-    exact, lack = quantized.is_exact, processor.lack_of
+    levels = quantized.levels_of
     answers: dict[str, tuple[Callable[[], bool], str]] = {
         "oneDNN": (linear.has_onednn, "this torch has none"),
         "prepacking": (lambda: prepacked.can_pack(torch.float32), "this torch has no oneDNN"),
-        "int8 of FBGEMM": (lambda: exact(quantized.fbgemm), lack(*vnni)[0]),
-        "int8 of oneDNN": (lambda: exact(quantized.onednn), lack(*processor.EXACT_INT8)[0]),
+        "int8 of FBGEMM": (lambda: levels(quantized.fbgemm) > 0, "no exact products here"),
+        "int8 of oneDNN": (lambda: levels(quantized.onednn) > 0, "no exact products here"),
     }
     can, reason = answers[need]
     return "" if can() else reason
@@ -213,5 +212,6 @@ def int8(multiply_integers: Packer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let models decode in int8: by `multiply_integers` if torch does not on this processor."""
     from weft.blocks.kernels import quantized
 
-    if quantized.packer() is None:
-        monkeypatch.setattr(quantized, "packer", lambda: multiply_integers)
+    if quantized.library() is None:
+        chosen = quantized.Library(multiply_integers, 127)
+        monkeypatch.setattr(quantized, "library", lambda: chosen)

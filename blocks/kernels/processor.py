@@ -20,8 +20,6 @@ Instructions = Literal["AVX-512 VNNI", "AVX-VNNI", "AVX-512 BF16", "AMX"]
 """Instructions for products of matrices in 8 or 16 bits."""
 FAST_BFLOAT16: Final[tuple[Instructions, ...]] = ("AVX-512 BF16", "AMX")
 """With any of these, products in bfloat16 are much faster than in float32."""
-EXACT_INT8: Final[tuple[Instructions, ...]] = ("AVX-512 VNNI", "AVX-VNNI", "AMX")
-"""With any of these, products in int8 are summed in 32 bits; without, pairs are cut off at 16."""
 _CAPABILITIES: Mapping[Instructions, str] = {
     "AVX-512 VNNI": "avx512_vnni",
     "AVX-VNNI": "avx_vnni",

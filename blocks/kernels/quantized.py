@@ -1,8 +1,10 @@
 """Linear maps whose products are computed in int8, for decoding on a CPU.
 
 Each output channel of a matrix has one scale, and so has each row of an input, found when it
-arrives: a row's result depends on no other row.  With w and x rounded to integers from -127
-to 127, y = (x / s) (W / t)^T * s * t + b, summed in 32-bit integers.
+arrives: a row's result depends on no other row.  With x rounded to integers from -127 to 127 and W
+to integers that the processor multiplies exactly, y = (x / s) (W / t)^T * s * t + b, summed in
+32-bit integers.  Processors without VNNI add pairs of products in 16 bits, where
+2 * 255 * 64 fits and 2 * 255 * 127 does not: there W has integers from -64 to 64.
 
 Small matrices stay as they are, since finding the scales takes longer than their products save.
 With FBGEMM, 256 x 256 takes as long as in bfloat16, and everything larger is
@@ -32,7 +34,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +44,9 @@ from .linear import JoinableMap
 from .prepacked import InferenceLinear, exchange_linear
 
 LEVELS: Final = 127
-"""The largest integer; those of the matrix and of the input are from -127 to 127."""
+"""The largest integer of inputs, which are from -127 to 127."""
+WEIGHT_LEVELS: Final = (127, 64)
+"""Largest integers of a matrix, of which the first that a library multiplies exactly is used."""
 ZERO: Final = 128
 """The unsigned integer that stands for 0 in inputs."""
 Product = Callable[[Tensor], Tensor]
@@ -119,31 +123,43 @@ def by_rows(rounded_OI: Tensor, scale_O: Tensor) -> Product:
     return lambda x_RI: many(x_RI) if x_RI.size(0) >= MANY else few(x_RI)
 
 
+class Library(NamedTuple):
+    """How this processor multiplies in int8."""
+
+    pack: Packer
+    levels: int
+    """Largest integer of a matrix."""
+
+
 @functools.cache
-def packer() -> Packer | None:
-    """Return the library that multiplies in int8 on this processor; None if none is exact."""
+def library() -> Library | None:
+    """Return how this processor multiplies in int8; None if no library is exact."""
     with torch.device("cpu"):  # models are under construction on the meta device
-        exact = [pack for pack in (onednn, fbgemm) if is_exact(pack)]
-    if processor.has("AMX") or len(exact) < 2:  # noqa: PLR2004 - a choice
-        return exact[0] if exact else None
-    return by_rows
+        levels = {pack: levels_of(pack) for pack in (onednn, fbgemm)}
+    most = max(levels.values())
+    exact = [pack for pack in levels if levels[pack] == most]
+    if not most:
+        return None
+    return Library(exact[0] if processor.has("AMX") or len(exact) == 1 else by_rows, most)
 
 
-def is_exact(pack: Packer) -> bool:
-    """Return whether products of the largest integers are exact.
+def levels_of(pack: Packer) -> int:
+    """Return the largest integer of matrices that a library multiplies exactly; 0 without one."""
+    return next((levels for levels in WEIGHT_LEVELS if _is_exact(pack, levels)), 0)
 
-    Processors without VNNI add pairs of products in 16 bits, which these exceed.
-    """
+
+def _is_exact(pack: Packer, levels: int) -> bool:
+    """Return whether products of the largest integers are exact."""
     signs_O = torch.where(torch.arange(48) % 3 > 0, 1, -1)
-    rounded_OI = (LEVELS * signs_O[:, None]).expand(48, 96).to(torch.int8).contiguous()
+    rounded_OI = (levels * signs_O[:, None]).expand(48, 96).to(torch.int8).contiguous()
     ones_I = torch.ones(96)
     x_RI = (LEVELS * torch.stack([ones_I, -ones_I, torch.linspace(-1, 1, 96)])).round()
     try:
-        found_RO = pack(rounded_OI, torch.full((48,), 1 / LEVELS))(x_RI)
+        product_RO = pack(rounded_OI, torch.full((48,), 1 / levels))(x_RI)
     except (AttributeError, NotImplementedError, RuntimeError):  # another version or build of torch
         return False
     expected_RO = x_RI.sum(1, keepdim=True) * signs_O
-    return bool((found_RO - expected_RO).abs().max() < 0.1)  # noqa: PLR2004 - sums of integers
+    return bool((product_RO - expected_RO).abs().max() < 0.1)  # noqa: PLR2004 - sums of integers
 
 
 TINY: Final = 1e-30
@@ -193,14 +209,14 @@ class Int8Linear(InferenceLinear, JoinableMap):
 
 def _pack(maps: Sequence[Int8Linear]) -> _Packed:
     """Return the product with the rounded matrices of maps of the same input, and the biases."""
-    pack = packer()
+    chosen = library()
     weights = [linear.weight.detach() for linear in maps if linear.weight is not None]
-    assert pack is not None and len(weights) == len(maps)  # noqa: S101, PT018 - see `quantize`
+    assert chosen is not None and len(weights) == len(maps)  # noqa: S101, PT018 - see `quantize`
     pairs = ((linear.bias, linear.out_features) for linear in maps)
     biases = [
         torch.zeros(width) if bias is None else bias.detach().float() for bias, width in pairs
     ]
-    return pack(*rounded(torch.cat(weights))), torch.cat(biases)
+    return chosen.pack(*rounded(torch.cat(weights), chosen.levels)), torch.cat(biases)
 
 
 def _multiply(x: Tensor, packed: _Packed, dtype: torch.dtype) -> Tensor:
@@ -213,9 +229,14 @@ def _multiply(x: Tensor, packed: _Packed, dtype: torch.dtype) -> Tensor:
     return y_RO.view(*x.shape[:-1], bias_O.size(0))
 
 
-def rounded(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a matrix [O, I] rounded to int8, and the scale of each output channel [O]."""
-    scale_O = weight_OI.abs().amax(1).clamp(min=TINY) / LEVELS
+def rounded(weight_OI: Tensor, levels: int) -> tuple[Tensor, Tensor]:
+    """Return a matrix [O, I] rounded to int8, and the scale of each output channel [O].
+
+    Args:
+        weight_OI: the matrix.
+        levels: the largest integer, for the largest absolute value of each channel.
+    """
+    scale_O = weight_OI.abs().amax(1).clamp(min=TINY) / levels
     return (weight_OI / scale_O[:, None]).round().to(torch.int8), scale_O
 
 
@@ -228,10 +249,9 @@ def quantize(model: nn.Module, dtype: torch.dtype) -> None:
         model: the model; its weights are set afterwards.
         dtype: dtype of the outputs, and of the products of the other maps.
     """
-    pack = packer()
-    assert pack is not None  # noqa: S101 - see `can_quantize`
-    library = "onednn" if pack is onednn else "fbgemm"  # also for `by_rows`
-    least = LEAST[library, dtype]
+    chosen = library()
+    assert chosen is not None  # noqa: S101 - see `can_quantize`
+    least = LEAST["onednn" if chosen.pack is onednn else "fbgemm", dtype]  # also for `by_rows`
 
     def int8_linear(linear: nn.Linear) -> Int8Linear | None:
         large = linear.in_features * linear.out_features >= least
@@ -242,7 +262,7 @@ def quantize(model: nn.Module, dtype: torch.dtype) -> None:
 
 def can_quantize() -> bool:
     """Return whether this torch multiplies in int8 on this processor, exactly."""
-    return packer() is not None
+    return library() is not None
 
 
 def suits_float32() -> bool:
@@ -250,4 +270,5 @@ def suits_float32() -> bool:
 
     FBGEMM rounds from float32 and returns it, and multiplies all but the smallest matrices.
     """
-    return packer() in (fbgemm, by_rows)
+    chosen = library()
+    return chosen is not None and chosen.pack in (fbgemm, by_rows)

@@ -14,7 +14,6 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from ...blocks.kernels import processor
 from ...blocks.kernels.precision import steps_made, version_of
 from ...blocks.kernels.prepacked import InferenceLinear, can_pack, is_plain
 from ...graphs.ir.execution import PLAIN, Prepacked
@@ -212,22 +211,18 @@ def passes_of(model: nn.Module) -> Passes:
     return decoder_of(model).passes
 
 
-def no_int8(why: str, advice: str = "") -> InputError:
-    """Return the error that products in int8 are not possible, with advice besides leaving them."""
-    leave = "leave 'quantize' out, or set 'none'"
+def no_int8(why: str) -> InputError:
+    """Return the error that products in int8 are not possible."""
     return InputError(
         f"no products in int8: {why}",
         location="quantize",
-        help=f"{advice}; or {leave}" if advice else leave,
+        help="leave 'quantize' out, or set 'none'",
     )
 
 
 def _inexact_int8() -> InputError:
     """Return the error that no library of torch computes products in int8 exactly."""
-    if processor.has(*processor.EXACT_INT8):
-        return no_int8("this version of torch does not compute them exactly")
-    reason, advice = processor.lack_of(*processor.EXACT_INT8)
-    return no_int8(f"{reason}, and without these their sums are cut off", advice)
+    return no_int8("no library of this torch computes them exactly on this processor")
 
 
 def no_shortlist(why: str, help_: str = "leave 'shortlist' out") -> InputError:

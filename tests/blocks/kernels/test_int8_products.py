@@ -15,9 +15,9 @@ from weft.blocks.kernels.quantized import (
     by_rows,
     can_quantize,
     fbgemm,
-    is_exact,
+    levels_of,
+    library,
     onednn,
-    packer,
     suits_float32,
 )
 
@@ -27,9 +27,9 @@ def _choose_again(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Choose the library anew in the test, and after it; no variable forbids instructions."""
     for name in LIMITS:
         monkeypatch.delenv(name, raising=False)
-    packer.cache_clear()
+    library.cache_clear()
     yield
-    packer.cache_clear()
+    library.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,8 @@ def _choose_again(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_product_is_that_of_the_integers(pack: Packer) -> None:
     """Sums are exact; each is multiplied by the scale of its channel."""
     torch.manual_seed(1)
-    rounded_OI = torch.randint(-127, 128, (33, 70), dtype=torch.int8)
+    most = levels_of(pack)
+    rounded_OI = torch.randint(-most, most + 1, (33, 70), dtype=torch.int8)
     scale_O = torch.rand(33) + 0.5
     integers_RI = torch.randint(-127, 128, (9, 70))
 
@@ -60,7 +61,9 @@ def test_products_of_few_and_of_many_rows_have_the_same_bits(
     monkeypatch.setattr(quantized, "WIDE", 40)
     monkeypatch.setattr(quantized, "MANY", 5)
     torch.manual_seed(1)
-    rounded_OI, scale_O = torch.randint(-127, 128, (40, 600), dtype=torch.int8), torch.rand(40)
+    most = levels_of(fbgemm)
+    scale_O = torch.rand(40)
+    rounded_OI = torch.randint(-most, most + 1, (40, 600), dtype=torch.int8)
     x_RI = torch.randint(-127, 128, (300, 600)).float()
 
     product = by_rows(rounded_OI, scale_O)
@@ -88,42 +91,58 @@ def _missing(rounded_OI: Tensor, scale_O: Tensor) -> Product:
     raise NotImplementedError
 
 
-@pytest.mark.parametrize("pack", [_saturating, _missing])
+def _wrong(rounded_OI: Tensor, scale_O: Tensor) -> Product:
+    """Give sums that are off by one."""
+    return lambda x_RI: x_RI @ rounded_OI.float().T * scale_O + 1
+
+
+@pytest.mark.parametrize("pack", [_wrong, _missing])
 def test_a_library_that_is_not_exact_is_not_used(
     pack: Packer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pairs of products that are cut off at 16 bits give other sums."""
-    assert not is_exact(pack)
+    """Neither with 8 nor with 7 bits."""
+    assert levels_of(pack) == 0
     monkeypatch.setattr(quantized, "fbgemm", pack)
-    if is_exact(onednn):
-        assert packer() is onednn
-    packer.cache_clear()
+    if levels_of(onednn):
+        assert library() == (onednn, levels_of(onednn))
+    library.cache_clear()
     monkeypatch.setattr(quantized, "onednn", pack)
     assert not can_quantize()
+
+
+def test_sums_in_16_bits_leave_7_bits_for_the_matrix() -> None:
+    """2 * 255 * 64 = 32,640 is less than 2^15; with 65 it would be 33,150."""
+    assert levels_of(_saturating) == 64
+    ones = torch.ones(1, 2, dtype=torch.int8)
+    x_RI = torch.full((1, 2), 127.0)
+
+    exact, cut_off = (_saturating(levels * ones, torch.ones(1))(x_RI) for levels in (64, 65))
+
+    assert (exact.item(), 2 * 127 * 65 - cut_off.item()) == (2 * 127 * 64, 33_150 - 32_767)
 
 
 def test_a_limit_of_the_instructions_holds_for_fbgemm_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """FBGEMM itself does not obey it, and old processors would not be simulated."""
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
 
-    assert not is_exact(fbgemm)
+    assert levels_of(fbgemm) == 0
 
 
 def test_the_choice_does_not_depend_on_the_default_device() -> None:
     """Models with these products are constructed on the meta device."""
-    expected = packer()
-    packer.cache_clear()
+    expected = library()
+    library.cache_clear()
     with torch.device("meta"):
-        assert packer() is expected
+        assert library() == expected
 
 
 @pytest.mark.parametrize("amx", [True, False])
 def test_amx_is_used_where_there_is_one(amx: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only oneDNN multiplies with it."""
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": amx})
-    monkeypatch.setattr(quantized, "is_exact", lambda _: True)
+    monkeypatch.setattr(quantized, "levels_of", lambda _: 127)
 
-    assert packer() is (onednn if amx else by_rows)
+    assert library() == (onednn if amx else by_rows, 127)
     assert suits_float32() is not amx
 
 

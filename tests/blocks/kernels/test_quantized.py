@@ -16,6 +16,7 @@ FBGEMM, ONEDNN = "int8 of FBGEMM", "int8 of oneDNN"
 @pytest.fixture(
     params=[
         "integers",
+        "7 bits",
         pytest.param("fbgemm", marks=pytest.mark.needs(FBGEMM)),
         pytest.param("onednn", marks=pytest.mark.needs(ONEDNN)),
         pytest.param("by_rows", marks=pytest.mark.needs(FBGEMM, ONEDNN)),
@@ -25,9 +26,12 @@ FBGEMM, ONEDNN = "int8 of FBGEMM", "int8 of oneDNN"
 def pack(
     request: pytest.FixtureRequest, multiply_integers: Packer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Multiply with each of the libraries, and by the definition."""
-    chosen = getattr(quantized, request.param, multiply_integers)
-    monkeypatch.setattr(quantized, "packer", lambda: chosen)
+    """Multiply with each of the libraries, and by the definition, also in 7 bits."""
+    pack = getattr(quantized, request.param, multiply_integers)
+    levels = {"integers": 127, "7 bits": 64}.get(request.param) or quantized.levels_of(
+        quantized.fbgemm if request.param == "by_rows" else pack
+    )
+    monkeypatch.setattr(quantized, "library", lambda: quantized.Library(pack, levels))
 
 
 def made(dtype: torch.dtype = torch.float32, *, bias: bool = True) -> tuple[Int8Linear, nn.Linear]:
@@ -42,10 +46,10 @@ def made(dtype: torch.dtype = torch.float32, *, bias: bool = True) -> tuple[Int8
     return rounded, linear
 
 
-def nearest(values: Tensor) -> Tensor:
-    """Return a row with each value replaced by the nearest multiple of max / 127, in float64."""
-    step = float(values.abs().max()) / 127
-    multiples = step * torch.arange(-127, 128, dtype=torch.float64)
+def nearest(values: Tensor, levels: int = 127) -> Tensor:
+    """Return a row with each value replaced by the nearest multiple of max / levels, in float64."""
+    step = float(values.abs().max()) / levels
+    multiples = step * torch.arange(-levels, levels + 1, dtype=torch.float64)
     return multiples[(values.double()[:, None] - multiples).abs().argmin(1)]
 
 
@@ -54,7 +58,7 @@ def nearest(values: Tensor) -> Tensor:
 def test_a_product_is_that_of_rounded_operands(
     dtype: torch.dtype, tolerance: float, *, bias: bool
 ) -> None:
-    """Each row and each output channel has its own scale; the integers are at most 127."""
+    """Each row and each output channel has its own scale; the integers are as large as they may."""
     rounded, linear = made(dtype, bias=bias)
     x = torch.randn(2, 3, 24) * torch.tensor([1e-4, 1.0, 300.0])[:, None]
 
@@ -62,7 +66,8 @@ def test_a_product_is_that_of_rounded_operands(
         found = rounded(x)
 
     inputs = torch.stack([nearest(row) for row in x.reshape(-1, 24)])
-    weight = torch.stack([nearest(row) for row in linear.weight.detach()])
+    levels = quantized.library().levels
+    weight = torch.stack([nearest(row, levels) for row in linear.weight.detach()])
     expected = inputs @ weight.T + (linear.bias.detach().double() if bias else 0.0)
     assert found.dtype == dtype
     assert found.shape == (2, 3, 40)
