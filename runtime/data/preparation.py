@@ -435,6 +435,12 @@ class Preparation:
         Raises:
             InputError: no row was kept.
         """
+        sources = Corpus.open(self.fresh / split).sources
+        if report["kept"] and (empty := [name for name, rows in sources.items() if not rows]):
+            raise InputError(
+                f"none of the rows of the source '{empty[0]}' of '{split}' is left",
+                help="relax the filter, or check that its files are the right ones",
+            )
         if report["kept"]:
             return
         reasons = report["dropped"].items()

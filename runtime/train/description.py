@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...graphs.passes.freeze import trained_weights
 from ...graphs.passes.objective import deployed_graph
 from ..checkpoint.curve import Curve, stretches
+from ..data.shards.mixture import described
 from .recipe.groups import weight_groups
 from .recipe.schedule import peak_of
 
@@ -63,7 +64,14 @@ def recipe(run: Run, graph: Graph) -> dict[str, Any]:
         for name, curve in curves.items()
         if isinstance(curve, tuple)
     }
-    return {"updates": run.updates, "peak": peak, "groups": groups, "changing": changing}
+    sources = run.data.train.sources
+    return {
+        "updates": run.updates,
+        "peak": peak,
+        "groups": groups,
+        "changing": changing,
+        "mixture": described(run.data.mixture, sources, run.updates),
+    }
 
 
 def recipe_lines(value: Mapping[str, Any]) -> Iterable[str]:
@@ -85,6 +93,11 @@ def recipe_lines(value: Mapping[str, Any]) -> Iterable[str]:
             how = f"{piece['shape']} {piece['from']:.4g}"
             how += "" if piece["shape"] == "constant" else f" to {piece['to']:.4g}"
             yield f"  {name}: updates {first:,} to {last:,}, {how}"
+    for stage in value["mixture"]:
+        first, last = stage["updates"]
+        weights = ", ".join(f"{name} {weight:g}" for name, weight in stage["weights"].items())
+        how = weights or f"temperature {stage['temperature']:g}"
+        yield f"  mixture: updates {first:,} to {last:,}, {how}"
 
 
 def _ends(values: list[float]) -> list[float]:

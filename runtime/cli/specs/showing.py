@@ -36,6 +36,7 @@ from ..common.command import SPECS, command
 from ..common.parameters import Json, Overrides, SpecName, overridden
 
 if TYPE_CHECKING:
+    from ...data.planning import UpdateLengths
     from ...train.run import Run
 
 
@@ -127,8 +128,6 @@ def show(
         return
     if not (passes or code or differs):
         _print_tree(graph, run, json_=json_)
-        if not json_ and (lengths := _lengths_in_updates(spec, overrides)):
-            print(f"\n{lengths}")
         return
     purpose: Purpose = purposes[0] if purposes else "train"
     left_out = tuple(without or ())
@@ -156,11 +155,14 @@ def _print_tree(graph: Graph, run: Run | None, *, json_: bool) -> None:
     trained = trained_weights(graph, run.freeze, run.train if run.freeze else ())
     if findings := [*wrong_groups(run.optimizer, graph, trained)]:
         raise SpecError([replace(finding, source=run.name) for finding in findings])
-    value = recipe(run, graph)
+    value, lengths = recipe(run, graph), _lengths_in_updates(run)
     if json_:
-        print(json.dumps(as_json(graph) | {"recipe": value}, indent=2))
-    else:
-        print("\n".join([render(graph), "", *recipe_lines(value)]))
+        update = {} if lengths is None else {"update": lengths._asdict()}
+        print(json.dumps(as_json(graph) | {"recipe": value} | update, indent=2))
+        return
+    print("\n".join([render(graph), "", *recipe_lines(value)]))
+    if lengths is not None:
+        print(f"  {lengths}")
 
 
 def graph_to_show(spec: str, overrides: list[str] | None) -> Graph:
@@ -168,23 +170,18 @@ def graph_to_show(spec: str, overrides: list[str] | None) -> Graph:
     return _opened(spec, overrides)[0]
 
 
-def _lengths_in_updates(spec: str, overrides: list[str] | None) -> str:
-    """Return a line about the lengths in an update of a run, if its data is prepared, or ""."""
-    if (read := run_in(spec)) is None:
-        return ""
+def _lengths_in_updates(run: Run) -> UpdateLengths | None:
+    """Return the lengths in an update of a run whose data is prepared in its default folder."""
     from ...data.planning import lengths_in_updates
     from ...data.shards.corpus import HEADER, Corpus
-    from ...train.plan import run_of
 
-    run = run_of(*read, overridden(overrides))
     folder = Path("outputs") / run.name / "prepared" / "train"
     if not (folder / HEADER).is_file():
-        return ""
+        return None
     try:
-        lengths = lengths_in_updates(Corpus.open(folder), run.batch, run.seed, run.batch_range()[0])
+        return lengths_in_updates(Corpus.open(folder), run.batch, run.seed, run.batch_range()[0])
     except InputError:  # a batch has no room for a row, as training says
-        return ""
-    return f"{lengths}, by {folder.parent}" if lengths else ""
+        return None
 
 
 def _opened(

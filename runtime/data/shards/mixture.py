@@ -7,8 +7,8 @@ seen E w times, rounded down or up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +85,31 @@ def ends_of(stages: Sequence[Stage], updates: int) -> list[int | None]:
         None if until is None else round(until * updates) if until < 1 else int(until)
         for until in (stage.until for stage in stages)
     ]
+
+
+def described(
+    stages: Sequence[Stage], sources: Collection[str], updates: int
+) -> list[dict[str, Any]]:
+    """Return the first and the last update of each stage, and its weights or temperature, as JSON.
+
+    Args:
+        stages: settings of the stages.
+        sources: names of the sources.
+        updates: updates of the training.
+    """
+    listed, begin = list[dict[str, Any]](), 0
+    for stage, end in zip(stages, ends_of(stages, updates), strict=True):
+        last = updates if end is None else min(end, updates)
+        warm = stage.temperature is not None
+        listed.append(
+            {
+                "updates": [begin + 1, last],
+                "weights": {} if warm else {name: stage.weights.get(name, 1.0) for name in sources},
+                "temperature": stage.temperature,
+            }
+        )
+        begin = last
+    return listed
 
 
 def stages_of(

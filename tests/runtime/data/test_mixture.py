@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from weft.runtime.data.prepare import Prepared, prepare
 from weft.runtime.data.settings import BatchSettings, Stage
-from weft.runtime.data.shards.mixture import rows_of_epoch, stages_of, weights_of
+from weft.runtime.data.shards.mixture import described, rows_of_epoch, stages_of, weights_of
 from weft.runtime.train.distributed.sampler import MicroBatches, stream_micro_batches
 from weft.specs.findings import InputError
 
@@ -206,3 +206,24 @@ def test_stages_change_what_updates_draw_from(prepared: Prepared, processes: int
             before = whole[done - 1]
             again = list(islice(drawn(done, (before.epoch, before.position), which), 8 - done))
             assert list(map(rows, again)) == list(map(rows, whole[done:]))
+
+
+def test_a_source_without_rows_is_refused(tmp_path: Path) -> None:
+    """Its loss would be 0, which would select the best checkpoint."""
+    (tmp_path / "gold.a").write_text("sun moon\nsun\n")
+    (tmp_path / "blank.a").write_text("\n\n")
+    sources = {name: lines([f"{name}.a"], [f"{name}.a"]) for name in ("gold", "blank")}
+    data = pairs(tmp_path, lines(["gold.a"], ["gold.a"]), {"sources": sources})
+
+    with pytest.raises(InputError, match="none of the rows of the source 'blank' of 'valid'"):
+        prepare(data, bpe(20), tmp_path / "out")
+
+
+def test_stages_are_described_by_hand() -> None:
+    """As `weft show RUN` prints them."""
+    stages = (Stage(until=0.5, weights={"b": 0.0}), Stage(temperature=5.0))
+
+    assert described(stages, ["a", "b"], 10) == [
+        {"updates": [1, 5], "weights": {"a": 1.0, "b": 0.0}, "temperature": None},
+        {"updates": [6, 10], "weights": {}, "temperature": 5.0},
+    ]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import weft
+from weft.runtime.api import Silent
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.train.run import Run
 
@@ -88,3 +89,29 @@ def test_a_run_with_stages_resumes_bit_for_bit(toy_run: Maker, tmp_path: Path) -
             for folder in (tmp_path / "whole", out)
         ]
         assert all(torch.equal(tensor, weights[1][path]) for path, tensor in weights[0].items())
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({"accumulate": 1}, 1),
+        ({"accumulate": 6}, 0),
+        ({"accumulate": 1, "batch": {"tokens": 40, "pool": 1, "count": "real"}}, 0),
+    ],
+)
+def test_training_tells_how_lengths_mix_in_an_update(
+    toy_run: Maker, tmp_path: Path, settings: dict[str, Any], warned: int
+) -> None:
+    """By the lengths themselves: an epoch is too short for the estimate of a check."""
+    messages: list[str] = []
+
+    class Listener(Silent):
+        def log(self, text: str) -> None:
+            messages.append(text)
+
+    run = toy_run(updates=1, **{"batch": {"tokens": 40}, **settings})
+    weft.train(run, out=tmp_path / "run", listener=Listener())
+
+    assert sum(text.startswith("an update: ") for text in messages) == 1
+    assert sum("an update holds texts of one length" in text for text in messages) == warned
