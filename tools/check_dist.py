@@ -135,10 +135,13 @@ def _project() -> dict[str, Any]:
 def build(out: Path, folder: Path) -> None:
     """Build the source distribution, and the wheel from it; check how PyPI would show them."""
     tools = Installed(folder / "build")
-    tools.run("python", "-m", "pip", "install", "--quiet", "build", "twine")
+    pinned = ("--require-hashes", "-r", ROOT / "tools" / "release.txt")
+    tools.run("python", "-m", "pip", "install", "--quiet", *pinned)
     shutil.rmtree(out, ignore_errors=True)
-    tools.run("python", "-m", "build", "--outdir", out, ROOT)
-    tools.run("twine", "check", "--strict", *sorted(out.iterdir()))
+    tools.run("python", "-m", "build", "--no-isolation", "--outdir", out, ROOT)
+    checks = Installed(folder / "checks")  # what has no digests touches no distribution before
+    checks.run("python", "-m", "pip", "install", "--quiet", "twine")
+    checks.run("twine", "check", "--strict", *sorted(out.iterdir()))
 
 
 def check_contents(wheel: Path, source: Path) -> None:

@@ -48,7 +48,7 @@ def test_the_lowest_set_has_lower_bounds_of_users_and_pinned_tools() -> None:
 
     assert found["networkx"] == "3.2"
     assert found["torch"] == "2.11"
-    assert found["fastapi"] == "0.115"
+    assert found["fastapi"] == "0.121"
     assert found["pytest"] == pins()["pytest"]
     assert "weft" not in found
 
