@@ -3,6 +3,7 @@
 from .blocks.kernels.decode_state import Capacity as Capacity
 from .blocks.kernels.decode_state import State as State
 from .blocks.params import Params as Params
+from .extensions.interop.export.automodel.export import CheckedAutoModel as CheckedAutoModel
 from .extensions.interop.export.ctranslate2 import Checked as Checked
 from .extensions.interop.export.eject import Ejected as Ejected
 from .extensions.interop.export.eject import eject as eject
@@ -13,6 +14,10 @@ from .extensions.interop.export.huggingface.export import (
 from .extensions.interop.export.huggingface.fit import Fit as Fit
 from .extensions.interop.export.huggingface.fit import fits as fits
 from .extensions.interop.export.onnx import CheckedOnnx as CheckedOnnx
+from .extensions.interop.hub import Pulled as Pulled
+from .extensions.interop.hub import Pushed as Pushed
+from .extensions.interop.hub import pull as pull
+from .extensions.interop.hub import push as push
 from .extensions.interop.importing.hf import Imported as Imported
 from .extensions.interop.importing.hf import import_hf as import_hf
 from .extensions.parsing.decode.parse import Parse as Parse

@@ -1,9 +1,10 @@
-"""The commands `weft export`, `fits`, `eject` and `import`."""
+"""The commands `weft export`, `fits`, `eject`, `import`, `push` and `pull`."""
 
 from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -59,7 +60,8 @@ built from attention and feed-forward blocks, also in int8 (`pip install 'weft[c
 forward pass (`pip install 'weft[onnx]'`).
 
 `huggingface` writes a folder for from_pretrained of transformers: an import table is read
-backwards. `weft fits` lists the tables and what stands in the way.
+backwards or, if none fits, the code of the model is written too. `weft fits` lists the tables and
+what stands in the way.
 
 `peft` writes the LoRA of a model alone, as an adapter for PEFT's library; the others merge it.
 
@@ -95,7 +97,7 @@ def export(
             raise wrong(flag, f"it has no effect with --to {to}, only with --to {only}")
     terminal.notice(f"{checkpoint}: exporting to {to} and comparing the outputs")
     print(export_to(checkpoint, to, out, **settings).report)
-    size = sum(file.stat().st_size for file in Path(out).iterdir())
+    size = sum(file.stat().st_size for file in Path(out).rglob("*") if file.is_file())
     print(f"wrote {shlex.quote(str(out))}, {size / 1e6:,.1f} MB; for its use see {exporter.page}")
 
 
@@ -263,3 +265,87 @@ def import_(
         print(note)
     print(f"wrote {shlex.quote(str(target))}" if equal else "the outputs differ: wrote nothing")
     return int(not equal)
+
+
+_Repo = Annotated[str, argument("REPO", "OWNER/NAME of a repository of a hub.")]
+_Endpoint = Annotated[
+    str | None,
+    option("--endpoint", "Address of the hub. [default: huggingface_hub's]", metavar="URL"),
+]
+
+
+@command(
+    CHECKPOINTS,
+    "weft push outputs/demo/averaged me/demo --private",
+    note="""The token is that of huggingface_hub: the variable HF_TOKEN, or `hf auth login`; no
+option takes one. Needs `pip install 'weft[hub]'`.""",
+)
+def push(
+    folder: Annotated[
+        str, argument("FOLDER", "A checkpoint, or a folder of weft export.", complete_files)
+    ],
+    repo: _Repo,
+    *,
+    branch: Annotated[str, option("--branch", "Branch to commit to.", metavar="NAME")] = "main",
+    private: Annotated[
+        bool, typer.Option("--private", help="Make a new repository private.")
+    ] = False,
+    message: Annotated[
+        str | None, option("--message", "Message of the commit.", metavar="TEXT")
+    ] = None,
+    endpoint: _Endpoint = None,
+    json_: Json = False,
+) -> None:
+    """Upload a checkpoint or an export to a hub, in one commit.
+
+    Raises:
+        InputError: the folder is neither, or the hub refuses; then nothing is changed.
+    """
+    from .hub import push as push_to
+
+    pushed = push_to(
+        folder, repo, branch=branch, private=private, message=message, endpoint=endpoint
+    )
+    if json_:
+        print(json.dumps(asdict(pushed), indent=2))
+        return
+    print(f"pushed {len(pushed.files)} files, {pushed.bytes / 1e6:,.1f} MB, to {repo}")
+    print(f"weft pull {repo} --revision {pushed.revision} -o {repo.rpartition('/')[2]}")
+
+
+@command(
+    CHECKPOINTS,
+    "weft pull me/demo --revision 8f3a1c0de2b4a6978812d3e4f5061728394a5b6c -o outputs/demo",
+    note="""Files that could run code when they are opened are not downloaded. A checkpoint is
+compared with its manifest; a model of transformers is for `weft import hf`. Needs `pip install
+'weft[hub]'`.""",
+)
+def pull(
+    repo: _Repo,
+    *,
+    out: Annotated[str, out_option("Folder to write, which must not exist.")],
+    revision: Annotated[
+        str | None,
+        option("--revision", "Commit, 40 hexadecimal digits.", metavar="COMMIT"),
+    ] = None,
+    endpoint: _Endpoint = None,
+    json_: Json = False,
+) -> None:
+    """Download a model from a hub at a commit, and check it.
+
+    Raises:
+        InputError: no commit is given, the files are no model or damaged, or the hub refuses;
+            nothing is written.
+    """
+    from .hub import pull as pull_from
+
+    pulled = pull_from(repo, revision, out, endpoint=endpoint)
+    if json_:
+        print(json.dumps({**asdict(pulled), "folder": str(pulled.folder)}, indent=2))
+        return
+    where = shlex.quote(str(pulled.folder))
+    print(f"wrote {where}, {len(pulled.files)} files, {pulled.bytes / 1e6:,.1f} MB")
+    if pulled.skipped:
+        print(f"not downloaded, since they may run code: {', '.join(pulled.skipped[:8])}")
+    if pulled.kind == "transformers":
+        print(f"a model for transformers: weft import hf {where}")
