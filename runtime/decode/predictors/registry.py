@@ -23,6 +23,7 @@ SHIPPED = {
     "tags": ".classify:Tags",
     "regression": ".classify:Regression",
     "ctc": ".ctc:Ctc",
+    "fill": ".fill:Fill",
 }
 """Name of a shipped predictor to `file:Class`, relative to this folder."""
 
