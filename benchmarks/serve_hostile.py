@@ -14,6 +14,8 @@ seconds before, these begin:
     malformed     8 clients send requests that are malformed or ambiguous, 20 per second each
     huge          4 clients send bodies of 1 to 2 MB: numbers, objects, keys, brackets, one text
     hang-ups      4 clients reset their connection while they wait
+    costly        4 clients of other addresses send requests of the most work that is accepted: two
+                  required phrases and the widest beam; and, alternately, of more than that
     not reading   4 clients request /openapi.json 1,000 times and do not read the responses
 
 The table has the answers of each kind.  The default sentences are numbers in words, for a
@@ -52,7 +54,8 @@ PATIENCE = 60.0
 HEAD_START = 2.0
 """Seconds after which the good clients begin, so that they find the server occupied."""
 SILENT, HEADS, BODIES, MALFORMED, HUGE, HANG_UPS, DEAF = 1005, 50, 50, 8, 4, 4, 4
-HOST = b"Host: weft\r\n"
+COSTLY = 4
+HOST = b"Host: localhost\r\n"
 POST = b"POST /translate HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\n"
 AMBIGUOUS = (
     POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -107,8 +110,11 @@ class Trial:
     until: float
     seen: Seen = field(default_factory=Seen)
 
-    async def opened(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.port)
+    async def opened(
+        self, address: str = "127.0.0.1"
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        local = (address, 0)
+        return await asyncio.open_connection("127.0.0.1", self.port, local_addr=local)
 
     @property
     def running(self) -> bool:
@@ -195,14 +201,23 @@ async def silent(trial: Trial, sent: bytes, begin: bytes = b"") -> str:
         return found.split()[1].decode() if found else "closed"
 
 
-async def status_of(trial: Trial, sent: bytes) -> str:
+async def status_of(trial: Trial, sent: bytes, address: str = "127.0.0.1") -> str:
     """Send a request on a connection of its own; return the status of the answer."""
-    reader, writer = await trial.opened()
+    reader, writer = await trial.opened(address)
     with contextlib.closing(writer):
         writer.write(sent)
         status, body = await answer(reader)
         trial.seen.longest = max(trial.seen.longest, len(body))
         return str(status)
+
+
+def costly(trial: Trial, chance: random.Random) -> bytes:
+    """Return a request that needs much work, or more than is accepted."""
+    words = [word for line in trial.known for word in line.split()]
+    count, texts = chance.choice([(12, 1), (12, 4), (120, 1), (120, 32)])
+    phrases = [" ".join(chance.choices(words, k=count)) for _ in range(2)]
+    text = {"text": chance.choice(list(trial.known)), "include": phrases}
+    return asked(json.dumps({"source": [text] * texts, "search": {"beam": 8}}).encode())
 
 
 async def hang_up(trial: Trial, chance: random.Random) -> str:
@@ -276,6 +291,14 @@ async def together(trial: Trial, clients: int, pid: int) -> None:
         *(
             trial.repeat("hang-ups", lambda n=n: hang_up(trial, random.Random(n)), 0.1)
             for n in range(HANG_UPS)
+        ),
+        *(
+            trial.repeat(
+                "costly",
+                lambda n=n: status_of(trial, costly(trial, random.Random()), f"127.0.0.{2 + n}"),
+                0.0,
+            )
+            for n in range(COSTLY)
         ),
         *(trial.repeat("not reading", lambda: not_reading(trial), 0.5) for _ in range(DEAF)),
     )

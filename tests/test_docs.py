@@ -86,3 +86,16 @@ def test_every_file_of_the_code_exists() -> None:
         path = rf"(?<![\w/])(?:{folders})/[a-z0-9_/]+\.py\b"
         named = re.findall(path, page.read_text(encoding="utf-8"))
         assert {*named} <= known, page.name
+
+
+def test_every_promise_of_security_names_tests_that_exist() -> None:
+    """A promise that nothing tests is one that the next change may break."""
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    section = text.partition("## What Weft promises")[2].partition("\nA case in which")[0]
+    promises = section.split("\n- ")[1:]
+
+    assert len(promises) >= 6
+    for promise in promises:
+        named = re.findall(r"`(tests/[\w/]+\.py)`", promise)
+        assert named, promise
+        assert all("def test_" in (ROOT / path).read_text(encoding="utf-8") for path in named)
