@@ -12,7 +12,7 @@ Names of nodes and axes, the order of axes, and the number of formulas do not ma
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -126,6 +126,12 @@ def _scores(value: str, scope: Scope, nodes: Mapping[str, BlockNode]) -> Iterato
                 yield scores
 
 
+def _unused(name: str, taken: Collection[str]) -> str:
+    """Return a name, with a number if it is taken."""
+    others = (f"{name}_{number}" for number in itertools.count(2))
+    return name if name not in taken else next(other for other in others if other not in taken)
+
+
 def _after(
     inner: _Scores,
     line: Line,
@@ -135,8 +141,7 @@ def _after(
     """Return the scores after a formula; None if it multiplies the score of masked keys."""
     if inner.hides and line.factor != 1:
         return None
-    count = len(inner.values)
-    names = {name: f"a{count + number}" for number, name in enumerate(wires)}
+    names = {name: _unused(name, inner.values) for name in wires}
     values = {**inner.values, **{names[name]: wire for name, wire in wires.items()}}
     added = None if line.added is None else renamed(line.added, names)
     before = times(inner.added, line.factor)

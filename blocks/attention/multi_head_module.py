@@ -156,7 +156,7 @@ class Attention(Parts):
         query_BHTK = self._queries(with_padding(query, x_rows), wires)
         key_BGSK, value_BGSV = self._heads_of(key, value, wires, source_rows)
         query_BHTK, key_BGSK = self._rotate(query_BHTK, key_BGSK, 0)
-        told = dict[str, Tensor]()
+        told: dict[str, Tensor] = {}
         y_BHTV = attend(
             query_BHTK,
             key_BGSK,
@@ -304,7 +304,7 @@ class Attention(Parts):
         functions = self._functions(query_RHTK, key, wires, states, position)
         if bias is not None:
             bias = bias[:, None, :, first:end]
-        told = dict[str, Tensor]()
+        told: dict[str, Tensor] = {}
         if x.size(1) > 1 or not (self.mask is None or (self.mask.exact and not self.returns)):
             allowed = self._allowed(query_RHTK, (position, first, end), stored)
             if self.returns:
@@ -343,7 +343,7 @@ class Attention(Parts):
         query = query_RHTK.unflatten(0, (key.size(0), -1)).transpose(1, 2).flatten(2, 3)
         if bias is not None:
             bias = bias.unflatten(0, (key.size(0), -1)).flatten(1, 2)[:, None]
-        told = dict[str, Tensor]()
+        told: dict[str, Tensor] = {}
         y = attend(
             query,
             key,

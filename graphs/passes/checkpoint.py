@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ...specs.findings import InputError
 from ..ir.execution import PLAIN
 from ..ir.graph import Graph
 from .freeze import chosen
+from .merge import merged_away
 
 
 def checkpoint_activations(graph: Graph, selections: Iterable[str]) -> Graph:
@@ -24,13 +26,15 @@ def checkpoint_activations(graph: Graph, selections: Iterable[str]) -> Graph:
         selections: selections such as `encoder.*`; see `chosen`.
 
     Raises:
-        InputError: a selection is invalid or matches nothing.
+        InputError: a selection is invalid, matches nothing, or is merged with another node.
     """
-    paths = {
-        path
-        for text in selections
-        for path in chosen(graph, text, location="/activation_checkpointing")
-    }
+    location = "/activation_checkpointing"
+    paths = {path for text in selections for path in chosen(graph, text, location=location)}
+    away = merged_away(graph)
+    for path in sorted(paths & away.keys()):
+        problem = f"'{path}' is computed in one kernel with '{away[path]}'"
+        help_ = f"select '{away[path]}' or what contains it, or leave out the pass 'merge'"
+        raise InputError(problem, location=location, help=help_)
     outermost = {p for p in paths if not any(p.startswith(f"{parent}.") for parent in paths)}
     model_names = {node.name for node, _ in graph.models()}
     inside: dict[str, set[str]] = {}

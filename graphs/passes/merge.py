@@ -48,6 +48,17 @@ def merged_nodes(graph: Graph) -> list[tuple[str, tuple[str, ...]]]:
     ]
 
 
+def merged_away(graph: Graph) -> dict[str, str]:
+    """Return the module of each node without one of its own to that of its merged node."""
+    away = {}
+    for visit in visits(merged(graph).root, "weights"):
+        if visit.kind == "name" and isinstance(visit.node, BlockNode):
+            above = visit.module.removesuffix(visit.node.name)
+            others = (name for name in visit.node.replaced if name != visit.node.name)
+            away |= {f"{above}{name}": visit.module for name in others}
+    return away
+
+
 def read_once(scope: Scope, value: str) -> bool:
     """Return whether exactly one wire of a scope reads a value, and none of its outputs."""
     return _readers(scope)[value] == 1

@@ -20,6 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.traverse import owned_parts
+from ...graphs.passes.merge import merged
 from ...specs.findings import InputError
 from ..data.batches import pad_rows
 from ..data.symbols import Vocabulary
@@ -90,7 +91,7 @@ def what_reads_what(graph: Graph) -> dict[str, tuple[str, str]]:
         if name in graph.inputs
     }
     sequences = {}
-    for path, _, part in owned_parts(graph.root):
+    for path, _, part in owned_parts(merged(graph).root):
         reads = names.get(str(part.axes.get("t")))
         read = names.get(str(part.axes.get("s", part.axes.get("t"))))
         if reads is not None and read is not None:

@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 from weft.blocks.kernels.decode_state import Capacity
 from weft.graphs.ir.graph import Graph
+from weft.graphs.passes.checkpoint import checkpoint_activations
 from weft.graphs.passes.merge import merged_nodes
 from weft.graphs.passes.unpad import plan_unpad, unpad
 from weft.runtime.analysis.attention_weights import recording
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.module import lower
 from weft.runtime.decode.stepper import reorder
+from weft.specs.findings import InputError
 
 from ..single_node import graph_of
 
@@ -490,3 +492,19 @@ def test_the_weights_of_merged_nodes_can_be_recorded() -> None:
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 5, dtype=torch.float64))
     assert weights.triu(1).abs().max() == 0
     assert weights[0, ..., 3:].abs().max() == 0
+
+
+def test_activation_checkpointing_of_a_part_of_the_kernel_is_refused() -> None:
+    """It would have no effect; the merged node can be selected."""
+    graph = graph_of(FORMS["as in the paper"])
+    inputs = drawn(graph, 2, 5)
+    with pytest.raises(InputError, match="'weights' is computed in one kernel with 'sum'"):
+        checkpoint_activations(graph, ["weights"])
+    results = []
+    for changed in (graph, checkpoint_activations(graph, ["sum"])):
+        model = build(changed, seed=1).double()
+        y = model(**inputs)["y"]
+        y.sin().sum().backward()
+        results.append([y, *(p.grad for p in model.parameters())])
+
+    torch.testing.assert_close(*results)

@@ -97,7 +97,15 @@ CELL: Nodes = {
         "next": node("elementwise@1", {"y": "tanh(x + z)"}, x="x", z="old.y"),
     },
 }
+BLOCK: Nodes = {
+    "block": node("attention@1", {"heads": 2, "sinks": True}, x="x"),
+    "mean": node("reduce@1", {"y": "b h t s -> b t s", "by": "mean"}, x="block.weights"),
+    "read": node("einsum@1", {"y": "b t s, b s d -> b t d"}, x="mean.y", z="x"),
+    "mixed": node("elementwise@1", {"y": "where(m, x + z, x)"}, x="read.y", z="block.y", m="mask"),
+}
+"""Attention whose weights are read."""
 LAYERS: dict[str, tuple[Nodes, str, str]] = {
+    "weights of attention": (BLOCK, "mixed.y", "Layer"),
     "formulas": (FORMULAS, "mixed.y", "Layer"),
     "attention": (ATTENTION, "mixed.y", "Layer"),
     "bent attention": (BENT, "mixed.y", "Layer"),
