@@ -54,6 +54,8 @@ from .runtime.decode.settings import Hypothesis as Hypothesis
 from .runtime.model.model import Adapted as Adapted
 from .runtime.model.model import Model as Model
 from .runtime.model.opening import open as open  # noqa: A004
+from .runtime.prove.coordinates import Coordinates as Coordinates
+from .runtime.prove.coordinates import coordinates as coordinates
 from .runtime.prove.prove import prove as prove
 from .runtime.prove.report import Proof as Proof
 from .runtime.spec.check import Findings as Findings

@@ -10,6 +10,14 @@ from typing import Any
 WORDS = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf", "fire", "snow")
 SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.1}
 """Params of the model."""
+MUON = {
+    "select": "**[dim=2]",
+    "except": ["**[use=embedding@1]"],
+    "type": "muon",
+    "rate": 0.01,
+    "momentum": [{"from": 0.85, "to": 0.95, "over": 0.5}],
+}
+"""The group of a second optimizer."""
 EVERY = 2
 """Updates between checkpoints."""
 
@@ -98,7 +106,10 @@ def written(folder: Path, own: dict[str, Any], updates: int) -> Path:
         "name": "drill",
         "batch": {"tokens": 200},
         "updates": updates,
-        "schedule": {"peak": 0.003},
+        "accumulate": [{"from": 1, "over": 0.3}, {"from": 2, "to": 4}],
+        "dropout": [{"over": 0.4}, {"from": 1}],
+        "optimizer": {"type": "adamw", "clip": 1.0, "groups": [MUON]},
+        "schedule": {"peak": 0.003, "pieces": [{"to": 1, "over": 0.2}, {"shape": "sqrt", "to": 0}]},
         "checkpoint": {"every": EVERY, "keep": 5, "average": 5},
         "threads": 1,
         "precision": "float32",

@@ -86,6 +86,7 @@ PARAMETER = BlockType(
     typed=_typed,
     arguments=only_params,
     weights=_weights,
+    fans={"weight": "?"},
     module=".algebra.parameter_module:Parameter",
     example={"shape": [3, 5], "rows": True},
     example_inputs={"x": "f[B S 8]"},

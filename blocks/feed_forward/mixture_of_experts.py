@@ -163,6 +163,10 @@ MIXTURE_OF_EXPERTS = BlockType(
     signature=_signature,
     arguments=_arguments,
     weights=_weights,
+    fans={
+        **dict.fromkeys(("inner", "outer", "gate"), "each in out"),
+        **dict.fromkeys(("inner_bias", "outer_bias", "gate_bias"), "each out"),
+    },
     flops=_flops,
     module=".feed_forward.mixture_of_experts_module:MixtureOfExperts",
     dropout=("dropout",),

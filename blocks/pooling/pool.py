@@ -48,6 +48,7 @@ PREPEND = BlockType(
     params=PrependParams,
     signature=_prepend_signature,
     weights=_prepend_weights,
+    fans={"weight": "in out"},
     hops=never,
     module=".pooling.pool_module:Prepend",
     example={"count": 2},

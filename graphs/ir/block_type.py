@@ -87,6 +87,11 @@ def once(_: Mapping[str, Any], __: Mapping[str, int]) -> int:
     return 1
 
 
+def unmultiplied(_: Mapping[str, Any]) -> float:
+    """Return 1, the multiplier of a block that uses its weights as they are."""
+    return 1.0
+
+
 def unlimited(_: Mapping[str, Any]) -> int | None:
     """Return None, the maximum sequence length of a block that takes any length."""
     return None
@@ -477,6 +482,12 @@ class BlockType:
     """Linear maps of its module, instances of `LinearMap`, to the axis names over which each is
     applied, such as `{"query": "b t"}`; "" stands for the module itself.  LoRA may be added to
     them, if the params derive from `Adaptable`."""
+    fans: Mapping[str, str] = field(default_factory=dict)
+    """Weight to what each of its axes counts, such as `in out` of a table: `in` inputs and `out`
+    outputs of a map, `each` copies of it, `?` if it is unknown.  By default, the first axis counts
+    outputs, the second inputs, and further ones inputs, as the taps of a convolution."""
+    multiplier: Callable[[Arguments], float] = unmultiplied
+    """Number by which the module multiplies its weights, which may depend on its width."""
     dropout: tuple[str, ...] = ()
     """Params that are probabilities of dropping values in training.  The module keeps each as an
     attribute of the same name: a float, or a dropout layer."""

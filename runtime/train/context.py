@@ -146,6 +146,8 @@ class TrainingContext:
     """Draws the module's first predictions, given as rows with predictions, as PNG files."""
     trackers: Callable[[int], Trackers | None] = field(default=lambda _: None)
     """Opens the trackers of the run, given the update that it starts from."""
+    base: Graph | None = None
+    """Graph with the sizes of the base model, if the run's parametrization names one."""
     freeze: tuple[str, ...] = ()
     """Selections of parts whose weights do not train."""
     train: tuple[str, ...] = ()
@@ -317,6 +319,7 @@ def training_context(
         validate=validator(run, graph, losses, prepared, placement),
         data=prepared.digest,
         columns=prepared.columns,
+        base=None if run.parametrization is None else objective.base(run.parametrization.mup.base),
         listener=listener,
         world=world,
         trackers=opener(run.trackers, run, run.name, folder, listener.log),

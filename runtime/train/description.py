@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...graphs.passes.freeze import trained_weights
 from ...graphs.passes.objective import deployed_graph
+from ...graphs.passes.widths import growth
 from ..checkpoint.curve import Curve, stretches
 from ..data.shards.mixture import described
 from .recipe.groups import weight_groups
+from .recipe.parametrization import with_widths
 from .recipe.schedule import peak_of
 
 if TYPE_CHECKING:
@@ -18,12 +20,13 @@ if TYPE_CHECKING:
     from .run import Run
 
 
-def recipe(run: Run, graph: Graph) -> dict[str, Any]:
+def recipe(run: Run, graph: Graph, base: Graph | None = None) -> dict[str, Any]:
     """Return the groups of weights of a run with their settings, and all that changes, as JSON.
 
     Args:
         run: the run.
         graph: graph of its objective.
+        base: the graph with the sizes of the base model of its parametrization, if it has one.
 
     Raises:
         InputError: a selection selects nothing, or the peak of the schedule has no value.
@@ -32,7 +35,8 @@ def recipe(run: Run, graph: Graph) -> dict[str, Any]:
     peak = peak_of(run.schedule, deployed_graph(graph).params)
     shapes = graph.root.weights()
     groups = []
-    for group in weight_groups(run.optimizer, graph, trained):
+    weights = weight_groups(run.optimizer, graph, trained)
+    for group in weights if base is None else with_widths(weights, growth(graph, base)):
         options = group.optimizer.model_dump(
             mode="json", by_alias=True, exclude={"type", "groups", "clip"}
         )

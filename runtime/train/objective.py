@@ -15,6 +15,7 @@ from typing import Any
 from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.value_type import ValueType, sizes_of_inputs
+from ...graphs.passes.objective import deployed_graph
 from ...specs.findings import Finding, InputError, SpecError, did_you_mean, nearest_shipped, pointer
 from ...specs.form import UseNode, holds_spec, kind_of
 from ...specs.inherit import parent_of
@@ -95,6 +96,34 @@ class Objective:
         if types == self.columns:
             return self
         return replace(self, columns=types, graph=graph_of_inputs(self.loaded, self.params, types))
+
+    def base(self, params: Mapping[str, int]) -> Graph:
+        """Return the graph of the objective with other sizes of the model that it trains.
+
+        Raises:
+            InputError: the model has no such param, or is not well-formed with these sizes.
+        """
+        node = self.graph.spec.nodes.get(self.graph.deploy or "")
+        name = node.use.removeprefix("=").strip() if isinstance(node, UseNode) else ""
+        changed: dict[str, Any] = dict(self.params)
+        if name in self.graph.spec.params:
+            model = changed.get(name, self.graph.spec.params[name])
+            model = {"spec": model} if isinstance(model, str) else dict(model)
+            changed[name] = {**model, "params": {**model.get("params", {}), **params}}
+        else:
+            changed |= params
+        known = deployed_graph(self.graph).params
+        for key in params:
+            if key not in known:
+                problem = f"'{deployed_graph(self.graph).name}' has no param '{key}'"
+                raise InputError(problem, location=pointer(key), help=did_you_mean(key, known))
+        try:
+            return graph_of_inputs(self.loaded, changed, self.columns, complete=False)
+        except SpecError as error:
+            first = error.findings[0]
+            raise InputError(
+                f"the base model has a mistake: {first.problem}", location="", help=first.help
+            ) from error
 
     @property
     def weights(self) -> dict[str, Path]:

@@ -27,6 +27,7 @@ from .checks.batches import stages_without_effect, uniform_updates
 from .checks.effects import conflicts, without_effect
 from .checks.files import disk_space, start_checkpoint, wrong_files
 from .checks.model import objective_fits
+from .checks.widths import wrong_parametrization
 from .costs import Projection, project
 from .objective import (
     Objective,
@@ -281,6 +282,7 @@ def plan_run(
             findings += _with_similar_objective(run, source, blocks, lost)
         else:
             findings += objective_fits(run, objective.graph)
+            findings += wrong_parametrization(run, objective)
             if run.start is not None and not started and (run.start.weights or run.start.freeze):
                 from .start import start_fits  # noqa: PLC0415 - imports torch
 

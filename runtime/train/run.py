@@ -31,6 +31,7 @@ from ..data.settings import BatchSettings, PathText, Settings, possible_path
 from ..system.plugins import Selected
 from .distributed.parallel_settings import ParallelSettings
 from .recipe.optimizers import Adam, AnyOptimizer
+from .recipe.parametrization import Parametrization
 from .recipe.schedule import Schedule, of_paper
 from .trackers import TRACKERS, TensorBoard, TrackerSettings
 
@@ -144,6 +145,9 @@ class Run(Task):
     """Total number of updates."""
     optimizer: AnyOptimizer = Adam()
     """Optimizer and its options; its `groups` have other optimizers, rates or options."""
+    parametrization: Parametrization | None = None
+    """How initial weights and rates follow the width of the model; `null` leaves them as they
+    are."""
     schedule: Schedule = of_paper()
     """Learning rate over the updates; the default rises in 4,000 updates, then falls with their
     root."""
@@ -250,6 +254,7 @@ DEPENDS = {
     "/kernels": ("/without/*", *_MODEL),
     "/objective": ("/params/*", _COLUMNS),
     "/optimizer": ("/parallel/*", "/optimizer/*", "/updates", "/freeze/*", "/train/*", *_MODEL),
+    "/parametrization": ("/parametrization/*", *_MODEL),
     "/padding": ("/without/*", *_MODEL),
     "/parallel": ("/parallel/*", *_MODEL),
     "/params": (_COLUMNS, "/objective"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -21,6 +21,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ...graphs.passes import widths
 from ...graphs.passes.freeze import trained_weights
 from ...specs.findings import InputError
 from ..checkpoint.average import average_weights
@@ -50,7 +51,8 @@ from .history import History, LogWindow
 from .loss_scaling import LossScaling
 from .passes import Dropouts, chosen_kernels, freeze, planned_graph
 from .recipe.groups import weight_groups
-from .recipe.optimize import averaged_weights, make_optimizer, set_rates
+from .recipe.optimize import averaged_weights, make_optimizer, scale_weights, set_rates
+from .recipe.parametrization import with_widths
 from .recipe.schedule import peak_of, share_of_peak
 from .restore import newest, restore, state_in
 from .retention import checkpoints, regular, thin
@@ -210,6 +212,7 @@ class Trainer:
         graph = planned_graph(context, self._kernels())
         self.model = build(graph, seed=run.seed, device=context.placement.device)
         self._dropouts = Dropouts(self.model, graph)
+        grown = self._scaled()
         restored = restore(self.model, context, checkpoint)
         self.state.data = context.data
         freeze(self.model, context)
@@ -220,6 +223,7 @@ class Trainer:
             context.listener.log(summary)
         trained = trained_weights(context.graph, context.freeze, context.train)
         groups = weight_groups(run.optimizer, context.graph, trained)
+        groups = with_widths(groups, grown)
         self._peak = peak_of(run.schedule, context.model.params)
         self.optimizer = make_optimizer(self.model, groups, self._peak, run.checkpoint.ema)
         self.scaling = LossScaling(context.placement, self.state)
@@ -232,6 +236,15 @@ class Trainer:
             trackers=context.trackers(self.state.update) if main else None,
         )
         self._last_save = time.monotonic()
+
+    def _scaled(self) -> Mapping[str, widths.Growth]:
+        """Scale the initial weights to the width of the model; return how each weight grows."""
+        context = self.context
+        if context.base is None:
+            return {}
+        grown = widths.growth(context.graph, context.base)
+        scale_weights(self.model, build(context.base, seed=context.run.seed), grown)
+        return grown
 
     def train(self) -> Result:
         """Train until all updates are done, the patience runs out or a signal arrives."""

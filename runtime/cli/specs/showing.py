@@ -37,6 +37,7 @@ from ..common.parameters import Json, Overrides, SpecName, overridden
 
 if TYPE_CHECKING:
     from ...data.planning import UpdateLengths
+    from ...train.objective import Objective
     from ...train.run import Run
 
 
@@ -122,12 +123,12 @@ def show(
             more = "--decode" if passes or code or differs else "--decode --passes"
             raise InputError(problem, location=option, help=f"add {more}")
     trains = (passes or code or differs) and not (decode or export)
-    graph, settings, run = _opened(spec, overrides, trains=trains)
+    graph, settings, objective, run = _opened(spec, overrides, trains=trains)
     if weights:
         print(json.dumps(weights_of(graph), indent=2) if json_ else render_weights(graph))
         return
     if not (passes or code or differs):
-        _print_tree(graph, run, json_=json_)
+        _print_tree(graph, objective, run, json_=json_)
         return
     purpose: Purpose = purposes[0] if purposes else "train"
     left_out = tuple(without or ())
@@ -143,9 +144,9 @@ def show(
         print("\n\n".join(_sources(steps[-1].graph if purposes and steps else graph)))
 
 
-def _print_tree(graph: Graph, run: Run | None, *, json_: bool) -> None:
+def _print_tree(graph: Graph, objective: Objective | None, run: Run | None, *, json_: bool) -> None:
     """Print the nodes of a graph, and how a run updates their weights."""
-    if run is None:
+    if run is None or objective is None:
         print(json.dumps(as_json(graph), indent=2) if json_ else render(graph))
         return
     from ....graphs.passes.freeze import trained_weights
@@ -155,7 +156,9 @@ def _print_tree(graph: Graph, run: Run | None, *, json_: bool) -> None:
     trained = trained_weights(graph, run.freeze, run.train if run.freeze else ())
     if findings := [*wrong_groups(run.optimizer, graph, trained)]:
         raise SpecError([replace(finding, source=run.name) for finding in findings])
-    value, lengths = recipe(run, graph), _lengths_in_updates(run)
+    scaled = run.parametrization
+    value = recipe(run, graph, None if scaled is None else objective.base(scaled.mup.base))
+    lengths = _lengths_in_updates(run)
     if json_:
         update = {} if lengths is None else {"update": lengths._asdict()}
         print(json.dumps(as_json(graph) | {"recipe": value} | update, indent=2))
@@ -186,7 +189,7 @@ def _lengths_in_updates(run: Run) -> UpdateLengths | None:
 
 def _opened(
     spec: str, overrides: list[str] | None, *, trains: bool = False
-) -> tuple[Graph, Settings, Run | None]:
+) -> tuple[Graph, Settings, Objective | None, Run | None]:
     """Return the graph of a spec or of what a run trains, the settings of its passes, and the run.
 
     Args:
@@ -201,7 +204,7 @@ def _opened(
     """
     if (read := run_in(spec)) is None:
         find(spec, *FOLDERS, RUN_FOLDER)  # an error suggests names of runs too
-        return graph_of(load(spec, overridden(overrides))), Settings(), None
+        return graph_of(load(spec, overridden(overrides))), Settings(), None, None
     from ...train.checks.effects import conflicts
     from ...train.checks.model import objective_fits
     from ...train.objective import Objective
@@ -209,12 +212,13 @@ def _opened(
 
     value, source = read
     run = run_of(value, source, overridden(overrides))
-    graph = Objective.of(run, source).graph
+    objective = Objective.of(run, source)
+    graph = objective.graph
     if trains and (findings := [*conflicts(run), *objective_fits(run, graph)]):
         raise SpecError([replace(finding, source=source) for finding in findings])
     parallel = run.parallel.tensor > 1 or run.parallel.data != "auto"
     processes = 2 * run.parallel.tensor if parallel else 1
-    return graph, settings_of_run(run, unpad=True, processes=processes), run
+    return graph, settings_of_run(run, unpad=True, processes=processes), objective, run
 
 
 def _refuse_idle(

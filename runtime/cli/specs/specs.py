@@ -319,6 +319,7 @@ def _text(block: BlockType, described: dict[str, Any]) -> str:
     SPECS,
     "weft prove my.json --set layers=2",
     "weft prove my.json --axes T=40 --only causality",
+    "weft prove transformer-untied --coordinates d_model=64,heads=1,d_ff=256",
     note="""The properties: `steps`, decoding equals the parallel pass; `causality`, later positions
 change no earlier output; `padding` changes nothing elsewhere; `compiled`, `unpadded`
 and `saved` models equal the plain one; `gradients` reach every parameter. The exit code
@@ -355,12 +356,33 @@ def prove(
             "--tolerance", help="Largest relative difference that passes, in float64 arithmetic."
         ),
     ] = 1e-6,
+    widths: Annotated[
+        str | None,
+        option(
+            "--coordinates",
+            "Instead, train models of these params and of 2, 4 and 8 times their sizes for a few "
+            "updates, with initial weights and rates of muP, and print whether values grow.",
+        ),
+    ] = None,
+    standard: Annotated[
+        bool,
+        typer.Option(
+            "--standard", help="With --coordinates: the same weights and rates at every width."
+        ),
+    ] = False,
     json_: Json = False,
 ) -> int:
     """Test properties of a spec and its blocks on random weights and inputs, on the CPU."""
     from ...prove.predictions import run_named
     from ...prove.prove import prove as proved
 
+    if standard and widths is None:
+        raise wrong("--standard", "it has an effect only with --coordinates")
+    if widths is not None:
+        others = {"--only": only, "--skip": skip, "--no-compile": no_compile, "--axes": axes}
+        if idle := [name for name, value in others.items() if value]:
+            raise wrong(idle[0], "it has no effect with --coordinates")
+        return _coordinates(spec, widths, overridden(overrides), standard=standard, json_=json_)
     skipped = {*(skip or ()), *(["compiled"] if no_compile else [])}
     if overlap := skipped & {*(only or ())}:
         raise wrong("--only", f"'{min(overlap)}' is also skipped")
@@ -374,6 +396,25 @@ def prove(
         skip=skipped,
         tolerance=tolerance,
         progress=terminal.notice,
+    )
+    print(json.dumps(report.as_json(), indent=2) if json_ else report.render())
+    return int(not report.passed)
+
+
+def _coordinates(
+    spec: str, widths: str, overrides: dict[str, Any], *, standard: bool, json_: bool
+) -> int:
+    """Print how large the values of a spec are at several widths; return the exit code."""
+    from ...prove.coordinates import coordinates
+
+    base = {}
+    for text in widths.split(","):
+        name, _, size = text.partition("=")
+        if not size.strip().isdecimal() or int(size) < 1:
+            raise wrong("--coordinates", f"'{text.strip()}' is no param with a size, as d_model=64")
+        base[name.strip()] = int(size)
+    report = coordinates(
+        spec, base, overrides=overrides, standard=standard, progress=terminal.notice
     )
     print(json.dumps(report.as_json(), indent=2) if json_ else report.render())
     return int(not report.passed)

@@ -19,6 +19,7 @@ from ..distributed.sharding import local_shard, shards_like
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from ....graphs.passes.widths import Growth
     from .groups import WeightGroup
     from .optimizers import OptimizerSettings
 
@@ -354,3 +355,28 @@ def _parts(parameter: Tensor, group: Mapping[str, Any]) -> dict[str, tuple[int, 
     shape = tuple(parameter.shape)
     average = {EMA: shape} if group.get(EMA) is not None else {}
     return average | dict(group[_SETTINGS].state(shape))
+
+
+_FLAT = 1e-6
+"""Relative spread below which a weight is constant, such as the gains of a norm."""
+
+
+def scale_weights(model: nn.Module, base: nn.Module, grown: Mapping[str, Growth]) -> None:
+    """Scale the initial weights of a model, in place, to the sizes that follow from its base.
+
+    Vectors, weights that grow by no axis and constant ones, such as zeros, stay as they are.
+
+    Args:
+        model: a new model.
+        base: the base model, new too.
+        grown: how each weight grows.
+    """
+    narrow: Mapping[str, Any] = dict(base.named_parameters())
+    with torch.no_grad():
+        for path, weight in model.named_parameters():
+            growth = grown.get(path)
+            if growth is None or weight.dim() < 2 or weight.shape == narrow[path].shape:  # noqa: PLR2004
+                continue
+            before, now = float(narrow[path].std()), float(weight.std())
+            if min(before, now) > _FLAT * float(weight.abs().max()):
+                weight.mul_(before * growth.size / now)

@@ -42,6 +42,8 @@ from .schedule import Rate
 if TYPE_CHECKING:
     import torch
 
+    from ....graphs.passes.widths import Growth
+
 _Share = Annotated[float, Field(ge=0, lt=1)]
 Momentum = Annotated[Annotated[_Share, Tag("number")] | OfPieces, BY_FORM]
 """A number from 0 below 1, or the pieces in which it changes."""
@@ -158,19 +160,16 @@ class OptimizerSettings(Named, ABC):
         del shape
         return True
 
-    def width_factor(self, fan_in: float, fan_out: float, size: float) -> float:
+    def width_factor(self, growth: Growth) -> float:
         """Return the factor of the rate of a weight in a wider model, which has the same effect.
 
         The default is that of an optimizer whose updates have the same size whatever the size of
         the gradient is, such as Adam.  Source: Yang et al. 2022, table 3, arXiv 2203.03466.
 
         Args:
-            fan_in: how many times more inputs the weight has than in the base model.
-            fan_out: how many times more outputs it has.
-            size: the size of its initial entries, relative to those in the base model.
+            growth: how many times more inputs and outputs the weight has than in the base model.
         """
-        del fan_out, size
-        return 1.0 / fan_in
+        return 1.0 / growth.fan_in / growth.multiplier
 
     def curves(self) -> dict[str, tuple[Piece, ...]]:
         """Return the options that change over the updates, by name."""
@@ -319,10 +318,9 @@ class Adafactor(OptimizerSettings):
         rows, columns = (*shape[:-1], 1), (*shape[:-2], 1, shape[-1])
         return {"step": (), "row_var": rows, "col_var": columns}
 
-    def width_factor(self, fan_in: float, fan_out: float, size: float) -> float:
+    def width_factor(self, growth: Growth) -> float:
         """Return the factor of Adam relative to the size of the weight, which scales its rate."""
-        del fan_out
-        return 1.0 / (fan_in * size)
+        return 1.0 / growth.fan_in / (growth.size * growth.multiplier)
 
 
 class Muon(OptimizerSettings):
@@ -364,14 +362,13 @@ class Muon(OptimizerSettings):
         """Return whether the weight is a matrix."""
         return len(shape) == 2  # noqa: PLR2004 - rows and columns
 
-    def width_factor(self, fan_in: float, fan_out: float, size: float) -> float:
+    def width_factor(self, growth: Growth) -> float:
         """Return the factor with which the spectral norm grows with the root of out by in.
 
         Source: Yang et al. 2023, condition 1, https://arxiv.org/abs/2310.17813
         """
-        del size
-        grown = math.sqrt(max(fan_in, fan_out)) if self.scale == "adam" else 1.0
-        return math.sqrt(fan_out / fan_in) / grown
+        larger = math.sqrt(max(growth.fan_in, growth.fan_out)) if self.scale == "adam" else 1.0
+        return math.sqrt(growth.fan_out / growth.fan_in) / larger / growth.multiplier
 
 
 class Sgd(OptimizerSettings):
@@ -400,10 +397,9 @@ class Sgd(OptimizerSettings):
         """Return the update before."""
         return {"momentum_buffer": shape} if self.momentum else {}
 
-    def width_factor(self, fan_in: float, fan_out: float, size: float) -> float:
+    def width_factor(self, growth: Growth) -> float:
         """Return the factor of an optimizer whose updates are as large as the gradient."""
-        del size
-        return fan_out / fan_in
+        return growth.fan_out / growth.fan_in / growth.multiplier**2
 
 
 OPTIMIZERS: Plugins[OptimizerSettings] = Plugins(

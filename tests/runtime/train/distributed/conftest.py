@@ -37,7 +37,7 @@ class Bench:
         """Write the run file."""
         self.folder = folder
         self.file = folder / "run.json"
-        self.file.write_text(json.dumps(run.model_dump(mode="json")))
+        self.file.write_text(json.dumps(run.model_dump(mode="json", by_alias=True)))
 
     def command(
         self, out: str, processes: int, *more: str, launch: tuple[str, ...] = ()

@@ -7,11 +7,13 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from weft.runtime.train.run import Run
 
 from .conftest import ENVIRONMENT, Bench, curve, tensors
 
@@ -66,6 +68,34 @@ def assert_weights_equal(folder: Path, alone: Path) -> None:
     for name in biases:
         if name.endswith(".exp_avg"):
             assert max(float(one[name].abs().max()) for one in (left, right)) < NO_GRADIENT, name
+
+
+def test_two_optimizers_on_many_processes_equal_those_of_one(
+    toy_run_module: Callable[..., Run], tmp_path: Path
+) -> None:
+    """Adam updates shards, Muon complete matrices; also resumed, from a sharded checkpoint."""
+    tables = "**[use=embedding@1]"
+    muon = {"select": "**[dim=2]", "except": [tables], "type": "muon", "factor": 0.2}
+    optimizer = {"clip": 0.5, "groups": [{"select": tables, "factor": 2.0}, muon]}
+    pieces = [{"to": 1, "over": 0.25}, {"shape": "cosine", "to": 0.1}]
+    run = toy_run_module(
+        optimizer=optimizer, schedule={"peak": 0.003, "pieces": pieces}, without=["unpad"]
+    )
+    bench = Bench(tmp_path, run)
+    one = bench.train("one", 0)
+
+    for name, settings in (("ddp", {}), ("fsdp", {"parallel__data": "fsdp"}), ("tensor", TENSOR)):
+        folder = bench.train(name, 2, **settings)
+        assert [loss for *_, loss in curve(folder)] == pytest.approx(
+            [loss for *_, loss in curve(one)], abs=1e-5
+        )
+        assert tensors(folder, "000012").keys() == tensors(one, "000012").keys()
+    shutil.copytree(one, tmp_path / "handed_on")
+    sharded = {"parallel.data": "fsdp", "checkpoint.sharded": True}
+    bench.rewrite(tmp_path / "handed_on", 2, sharded)
+    bench.rewrite(tmp_path / "handed_on", 1, {})
+    before, after = tensors(one, "000012"), tensors(tmp_path / "handed_on", "000012")
+    assert all(torch.equal(before[key], after[key].reshape(before[key].shape)) for key in before)
 
 
 def test_fsdp_gathers_weights_in_the_precision_of_the_run(bench: Bench) -> None:

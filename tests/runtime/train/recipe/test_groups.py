@@ -150,6 +150,32 @@ def test_an_update_has_the_batches_of_its_piece(toy_run: Maker, tmp_path: Path) 
     assert states[0].position == states[1].position
 
 
+@pytest.mark.integration
+def test_rates_follow_the_width_of_a_run(toy_run: Maker, tmp_path: Path) -> None:
+    """At the width of the base, nothing changes; a wider model resumes with the same bits."""
+    params = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 1}
+
+    def train(name: str, width: int | None, updates: int = 6) -> dict[str, torch.Tensor]:
+        mup = {"mup": {"base": {**params, "d_model": width, "heads": 1}}} if width else None
+        run = toy_run(
+            "transformer-untied",
+            {**params, "heads": 16 // (width or 16)},
+            parametrization=mup,
+            updates=updates,
+            checkpoint={"every": 3, "keep": 2, "average": 0},
+        )
+        folder = tmp_path / name
+        api.train(run, out=folder, resume=folder.exists())
+        return tensors_in(folder / f"checkpoints/{updates:06d}", "weights")
+
+    plain, same = train("plain", None), train("same", 16)
+    wide, _, again = train("wide", 8), train("halves", 8, 3), train("halves", 8)
+
+    assert all(plain[key].equal(same[key]) for key in plain)
+    assert all(wide[key].equal(again[key]) for key in wide)
+    assert not all(plain[key].equal(wide[key]) for key in plain)
+
+
 class Stopper(api.Silent):
     """Stops a training after an update."""
 
