@@ -39,7 +39,7 @@ def test_each_step_reads_what_an_earlier_one_writes(tmp_path: Path) -> None:
             for step in chain:
                 run = run_of(step)
                 assert run.data.root == str(tmp_path / "data")
-                words = [run.start or "", *step.words]
+                words = [run.start.checkpoint if run.start else "", *step.words]
                 read = {Path(word).parent.name for word in words if word.endswith("averaged")}
                 read |= {
                     name.split("/")[0]
