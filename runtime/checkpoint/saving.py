@@ -102,10 +102,12 @@ def save(folder: Path, contents: Contents) -> Path:
     except (OSError, SafetensorError) as error:
         shutil.rmtree(folder.with_name(f".{folder.name}.partial"), ignore_errors=True)
         reason = (error.strerror if isinstance(error, OSError) else None) or error
+        denied = isinstance(error, PermissionError)
+        help_ = "give another folder" if denied else "free disk space and use --resume"
         raise InputError(
             f"cannot write the checkpoint: {reason}",
             location=str(folder),
-            help="free disk space and use --resume; earlier checkpoints are complete",
+            help=f"{help_}; earlier checkpoints are complete",
         ) from error
     return folder
 

@@ -374,3 +374,18 @@ def test_names_of_an_imported_model_are_plain(tmp_path: Path) -> None:
     (tmp_path / "b-1.model").write_text("")
 
     assert _column_files(tmp_path, {}) == ["b-1.model"]
+
+
+def test_a_folder_that_may_not_be_written_needs_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Free disk space would not help."""
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+
+    with pytest.raises(InputError, match="Permission denied") as caught:
+        save(tmp_path / "c", small()[1])
+    assert caught.value.help == "give another folder; earlier checkpoints are complete"
