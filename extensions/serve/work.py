@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 _NETWORK = 64
 """Bits of an address of version 6 that are those of one client."""
+_STATE = 4
+"""Work of a state of a constraint, in steps of a hypothesis, as measured."""
 _SLICES = 8
 """Batches in which the largest request is served, so that others have their turns."""
 
@@ -28,7 +30,7 @@ def work_of(search: PredictorSettings, *, read: int, required: int, longest: int
     """
     rows = max(getattr(search, name, 1) for name in ("beam", "samples", "lengths"))
     steps = read + written(search, read, longest) + required
-    return rows * steps * (1 + required)
+    return rows * steps * (1 + _STATE * required)
 
 
 def written(search: PredictorSettings, read: int, longest: int) -> int:

@@ -21,9 +21,9 @@ def search(**settings: Any) -> Any:
 
 
 def test_the_work_is_hypotheses_times_tokens_times_states() -> None:
-    """By hand: 4 hypotheses of 10 read and 20 written tokens; with 5 required tokens, 6 states."""
+    """By hand: 4 hypotheses, 10 read and 20 written tokens; 5 required ones cost 4 steps each."""
     assert work_of(search(beam=4), read=10, required=0, longest=20) == 4 * 30
-    assert work_of(search(beam=4), read=10, required=5, longest=20) == 4 * 35 * 6
+    assert work_of(search(beam=4), read=10, required=5, longest=20) == 4 * 35 * (1 + 4 * 5)
     assert work_of(search(beam=4, max_extra=5), read=10, required=0, longest=200) == 4 * 25
     assert work_of(search(beam=1, max_length=7), read=10, required=0, longest=200) == 17
     assert work_of(search(samples=3), read=10, required=0, longest=20) == 3 * 30
