@@ -157,15 +157,36 @@ def _repeat(values: Values, repeat: Any, to: Any) -> list[Any]:
     return [pattern[number % len(pattern)] for number in range(length)]
 
 
+def _kinds(values: Values, kinds: str, kind: Any) -> list[bool]:
+    """Return for each entry of a list whether it is a value."""
+    wanted = values.value_of(kind)
+    return [type(entry) is type(wanted) and entry == wanted for entry in values.listed(kinds)]
+
+
+def _marks(values: Values, marks: str, to: Any) -> list[bool]:
+    """Return for each number up to a length whether a list of numbers has it.
+
+    Raises:
+        ExpressionError: the length is not one of a list.
+    """
+    numbers, length = values.listed(marks), values.value_of(to)
+    if not isinstance(length, int) or not 0 <= length <= MOST_LAYERS:
+        msg = f"{case_of(length)} is not a number of layers"
+        raise ExpressionError(msg)
+    return [number in numbers for number in range(length)]
+
+
 FORMS: Mapping[frozenset[str], Callable[..., Any]] = {
     frozenset({"by", "cases"}): _cases,
     frozenset({"count"}): _count,
     frozenset({"item", "at"}): _item,
     frozenset({"period"}): _period,
     frozenset({"repeat", "to"}): _repeat,
+    frozenset({"kinds", "kind"}): _kinds,
+    frozenset({"marks", "to"}): _marks,
 }
 """Keys of an object in a table to the function that computes its value."""
-KEYED = ("by", "count", "item", "period")
+KEYED = ("by", "count", "item", "period", "kinds", "marks")
 """Keys of such objects whose value is the name of a key of the configuration."""
 
 

@@ -20,10 +20,10 @@ from ....blocks.registry import registry
 from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.canonical import canonical
 from ....specs.findings import InputError
-from ....specs.load import load
+from ....specs.load import load, loaded
 from ....specs.reader import RUN_FOLDER, read_file, run_in, shipped_names
 from ...prove.report import Name
-from ...spec.check import graph_of
+from ...spec.check import analysed, graph_of
 from ...spec.provenance import provenance
 from ...spec.provenance import render as render_provenance
 from ...system.plugins import Plugins
@@ -252,7 +252,7 @@ def blocks(
     *,
     json_: Json = False,
 ) -> None:
-    """Print a block's ports, params and source, and an example of its use.
+    """Print a block's ports, params and source, and an example of its use with its weights.
 
     Raises:
         InputError: no block has that name.
@@ -294,7 +294,32 @@ def _described(block: BlockType) -> dict[str, Any]:
             **({"params": dict(block.example)} if block.example else {}),
             **({"fill": dict(block.example_fill)} if block.example_fill else {}),
         },
+        "weights": {path: list(shape) for path, shape in _example_weights(block).items()},
     }
+
+
+_NODE = "block"
+_AXIS = re.compile(r"\b[A-Z]\w*")
+
+
+def _example_weights(block: BlockType) -> dict[str, tuple[int, ...]]:
+    """Return the weights of a block's example by path; empty for a part of another block."""
+    params = block.params.model_validate(block.example)
+    ports = frozenset(block.example_inputs)
+    names = (name for text in block.example_inputs.values() for name in _AXIS.findall(text))
+    outputs = [port.name for port in block.signature(params, ports).outputs if not port.optional]
+    use = {"use": block.key, "in": {name: name for name in ports}, "params": dict(block.example)}
+    spec = {
+        "format": 1,
+        "name": "example",
+        "axes": {name: "batch" if name == "B" else "time" for name in names},
+        "inputs": dict(block.example_inputs),
+        "outputs": {name: f"{_NODE}.{name}" for name in outputs},
+        "nodes": {_NODE: use | ({"fill": dict(block.example_fill)} if block.example_fill else {})},
+    }
+    graph, _ = analysed(loaded(spec))
+    weights = {} if graph is None else graph.weights()
+    return {path.removeprefix(f"{_NODE}."): shape for path, shape in weights.items()}
 
 
 def _text(block: BlockType, described: dict[str, Any]) -> str:
@@ -312,6 +337,10 @@ def _text(block: BlockType, described: dict[str, Any]) -> str:
         default = "required" if name in described["required"] else json.dumps(entry.get("default"))
         lines.append(f"  {name:{width}}  {default:28} {entry.get('description', '')}")
     lines.append(f"\nexample\n  {json.dumps(described['example'])}")
+    width = max([len(path) for path in described["weights"]], default=0)
+    lines += ["\nweights of the example"] if described["weights"] else []
+    for path, shape in described["weights"].items():
+        lines.append(f"  {path:{width}}  {' × '.join(map(str, shape)) or 'a number'}")
     return "\n".join(lines)
 
 

@@ -309,6 +309,16 @@ def test_expand_gives_a_spec_that_checks(tmp_path: Path, capsys: Capture) -> Non
     assert capsys.readouterr().out == first
 
 
+def test_blocks_lists_the_weights_of_the_example(capsys: Capture) -> None:
+    """By the names that lines of a table have: three maps of 8 features of the example."""
+    assert main(["blocks", "layer_norm", "--json"]) == 0
+    norm = json.loads(capsys.readouterr().out)
+    assert main(["blocks", "lstm"]) == 0
+
+    assert norm["weights"] == {"weight": [8], "bias": [8]}
+    assert re.search(r"^weights of the example\n", capsys.readouterr().out, re.MULTILINE)
+
+
 def test_blocks_describes_a_block(capsys: Capture) -> None:
     """A block shows ports, params and source; a misspelled name gives a suggestion."""
     assert main(["blocks", "attention"]) == 0
