@@ -29,7 +29,7 @@ from ....plugin import (
 from ....runtime.system.strangers import has_file, path_in
 from .config import CONFIG, read_object
 from .hf import Imported, refuse_another_folder, table_for
-from .layer_outputs import Compared, LayerComparison, distance, watched, without_padding
+from .layer_outputs import DOUBLE, Compared, LayerComparison, distance, watched, without_padding
 from .table import load_table
 from .tensors import INDEX, files_of
 
@@ -95,6 +95,8 @@ PORTS: Mapping[str, str] = {
     "features": "input_features",
 }
 """Input of a spec to the argument of a class of transformers that has the same values."""
+DTYPES = (torch.float32, torch.float64)
+"""Dtypes in which models are compared: in the second, rounding hides no difference."""
 OUTPUTS: Mapping[str, tuple[str, ...]] = {"logits": ("logits", "prediction_logits")}
 """Output of a spec to the fields that may have the same values; other outputs have one name."""
 
@@ -164,18 +166,30 @@ def compare(
     ours = checkpoint.build()
     differ, compared = "", list[Compared]()
     for batch in _batches(checkpoint.graph, theirs):
-        with watched(checkpoint.graph, ours, theirs) as layers, torch.no_grad():
-            parallel = ours(**batch.ours)
-            expected = theirs(**batch.theirs)
-        stepped = outputs_by_steps(checkpoint.graph, ours, batch.ours)
-        by_steps = {f"{name} by steps": (name, value) for name, value in stepped.items()}
-        for title, (name, value) in ({n: (n, v) for n, v in parallel.items()} | by_steps).items():
-            other = _field(expected, name)
-            if other is not None:
-                result = _compared(title, value, other, batch)
-                compared.append(result)
-                if not result.equal and not differ and title == name:
-                    differ = layers.first(batch.real)
+        for dtype in DTYPES:
+            try:
+                with watched(checkpoint.graph, ours.to(dtype), theirs.to(dtype)) as layers:
+                    parallel, expected = _outputs(ours, theirs, batch, dtype)
+            except RuntimeError as error:
+                if dtype is torch.float32:
+                    raise
+                notes.append(f"not compared in float64: {str(error).partition(chr(10))[0]:.100}")
+                break
+            titled = {name: (name, value) for name, value in parallel.items()}
+            if dtype is torch.float64:
+                titled = {f"{name}{DOUBLE}": pair for name, pair in titled.items()}
+            else:
+                stepped = outputs_by_steps(checkpoint.graph, ours, batch.ours)
+                titled |= {f"{name} by steps": (name, value) for name, value in stepped.items()}
+            for title, (name, value) in titled.items():
+                other = _field(expected, name)
+                if dtype is torch.float64 and other is not None and not other.isfinite().all():
+                    notes.append(f"not compared, because theirs has no finite values: {title}")
+                elif other is not None:
+                    result = _compared(title, value, other, batch)
+                    compared.append(result)
+                    if not result.equal and not differ and not title.endswith("by steps"):
+                        differ = layers.first(batch.real)
     if not compared:
         raise InputError(
             f"{type(theirs).__name__} has none of the outputs"
@@ -192,6 +206,18 @@ def compare(
     return LayerComparison(
         name=type(theirs).__name__, compared=tuple(compared), first=differ, notes=tuple(notes)
     )
+
+
+def _outputs(
+    ours: nn.Module, theirs: nn.Module, batch: ComparedBatch, dtype: torch.dtype
+) -> tuple[Any, Any]:
+    """Return the outputs of both models for the inputs of a batch with floats of a dtype."""
+    sides = (
+        {name: x.to(dtype) if x.is_floating_point() else x for name, x in inputs.items()}
+        for inputs in (batch.ours, batch.theirs)
+    )
+    with torch.no_grad():
+        return tuple(model(**inputs) for model, inputs in zip((ours, theirs), sides, strict=True))  # type: ignore[return-value]
 
 
 def _field(outputs: Any, name: str) -> Tensor | None:

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from ....plugin import Graph, RepeatNode
 
+DOUBLE = " in float64"
+"""Ending of the name of an output that was computed in float64."""
 _TOLERANCE = 1e-5
 """Largest difference of two outputs, as a fraction of the largest value of theirs."""
 
@@ -70,6 +72,9 @@ class LayerComparison:
         batches = len({tuple(result.sizes.items()) for result in self.compared})
         head = f"compared {values:,} values in {batches} batches with {self.name}"
         lines = [head, f"  {self.worst}, tolerance {_TOLERANCE:.0e}"]
+        double = [entry for entry in self.compared if entry.output.endswith(DOUBLE)]
+        if double and self.equal:
+            lines.append(f"  {max(double, key=lambda entry: entry.relative)}")
         if not self.equal:
             lines += [f"  differs: {entry}" for entry in self.compared if not entry.equal]
             lines += [f"  first difference: {self.first}"] if self.first else []
