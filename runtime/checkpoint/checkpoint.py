@@ -236,6 +236,7 @@ class StoredState(_Stored):
     data: str = ""
     kernels: dict[str, Any] | None = None
     loss_scale: dict[str, Any] | None = None
+    valid: dict[str, float] = {}
     skipped: _Count = 0
 
 
