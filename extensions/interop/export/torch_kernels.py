@@ -55,6 +55,9 @@ def attend(  # noqa: PLR0913 - the arguments of the function that this replaces
     bias: Tensor | None = None,
     after_softmax: Score | None = None,
     elementwise: bool = False,  # noqa: ARG001 - an argument of the function that this replaces
+    kind: str = "softmax",
+    sinks: Tensor | None = None,
+    told: dict[str, Tensor] | None = None,
     cores: Cores | None = None,  # noqa: ARG001 - an argument of the function that this replaces
 ) -> Tensor:
     """Compute scaled dot-product attention.
@@ -73,12 +76,16 @@ def attend(  # noqa: PLR0913 - the arguments of the function that this replaces
         bias: added to the scores, [B or 1, H or 1, T, S]; -inf masks a pair.
         after_softmax: function of the attention weights, [B, H, T, S].
         elementwise: not used.
+        kind: function that turns scores into weights.
+        sinks: logits [H] of a further key whose value is zero.
+        told: gets the `scores` before masks, and the `weights` before dropout, [B, H, T, S].
         cores: not used.
 
     Returns:
         softmax(q k^T / sqrt(K)) v, [B, H, T, V]; zeros for rows whose keys are all masked.
     """
-    if score is not None or after_softmax is not None:
+    normalized = kind == "softmax" and sinks is None and told is None
+    if not normalized or score is not None or after_softmax is not None:
         weight_BHTS = weigh(
             query_BHTK,
             key_BGSK,
@@ -90,9 +97,13 @@ def attend(  # noqa: PLR0913 - the arguments of the function that this replaces
             score=score,
             bias=bias,
             after_softmax=after_softmax,
+            kind=kind,
+            sinks=sinks,
+            told=told,
         )
         shared = query_BHTK.size(1) // value_BGSV.size(1)
-        return F.dropout(weight_BHTS, dropout) @ value_BGSV.repeat_interleave(shared, 1)
+        weight_BHTS = F.dropout(weight_BHTS, dropout).to(value_BGSV.dtype)
+        return weight_BHTS @ value_BGSV.repeat_interleave(shared, 1)
     mask = None if mask_BS is None else mask_BS[:, None, None, :]
     if pairs is not None:
         positions_T = torch.arange(query_BHTK.size(2), device=query_BHTK.device)

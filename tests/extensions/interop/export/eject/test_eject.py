@@ -29,7 +29,7 @@ from weft.runtime.codegen.build import build
 from weft.runtime.codegen.examples import example_inputs, sizes_for
 from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError
-from weft.specs.load import LoadedSpec, load, load_child
+from weft.specs.load import LoadedSpec, load, load_child, loaded
 
 from .....objective_blocks import BLOCKS, LINE, TWICE, batch
 
@@ -111,6 +111,28 @@ def test_attention_that_is_written_out_is_ejected(name: str) -> None:
 
     with torch.no_grad():
         torch.testing.assert_close(other(**inputs), model(**inputs), rtol=0, atol=0)
+
+
+def test_attention_with_sinks_whose_weights_are_read_is_ejected() -> None:
+    """The file has an `attend` of its own."""
+    use = {"use": "attention@1", "in": {"x": "x"}, "params": {"heads": 2, "sinks": True}}
+    spec = {
+        "format": 1,
+        "name": "told",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 8]"},
+        "outputs": {"y": "node.y", "weights": "node.weights"},
+        "nodes": {"node": use},
+    }
+    graph = graph_of(loaded(spec))
+    root, text = ejected_text(graph)
+    other = getattr(ran(text), root)().eval()
+    model = build(graph).eval()
+    other.load_state_dict(model.state_dict())
+    x = torch.randn(2, 5, 8)
+
+    with torch.no_grad():
+        torch.testing.assert_close(other(x=x), model(x=x), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("name", ["transformer-base", "gnmt-small", "mamba"])
