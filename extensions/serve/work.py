@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 _NETWORK = 64
 """Bits of an address of version 6 that are those of one client."""
 _STATE = 4
-"""Work of a state of a constraint, in steps of a hypothesis, as measured."""
+"""Work of a state of a constraint, in steps. It takes the time of one, but the states of a text
+cannot be divided among batches, so that others wait for all of them."""
 _SLICES = 8
 """Batches in which the largest request is served, so that others have their turns."""
 
