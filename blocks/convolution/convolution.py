@@ -33,7 +33,15 @@ class WidthParams(Params):
 
 
 class ConvolutionParams(DepthwiseParams, WidthParams):
-    """Params of `convolution`, `separable_convolution` and `gated_convolution`."""
+    """Params of `separable_convolution` and `gated_convolution`."""
+
+
+class GroupedParams(ConvolutionParams):
+    """Params of `convolution`."""
+
+    groups: Count = 1
+    """Number of groups, a divisor of both widths: each group of outputs reads the inputs of its
+    group alone."""
 
 
 def _signature(params: ConvolutionParams, _: frozenset[str]) -> Signature:
@@ -60,16 +68,28 @@ def _arguments(params: DepthwiseParams, sizes: Mapping[str, Any]) -> dict[str, A
     return {**sizes, **params.model_dump()}
 
 
+def _grouped_arguments(params: GroupedParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = _arguments(params, sizes)
+    if params.groups == 1:
+        return {name: value for name, value in arguments.items() if name != "groups"}
+    for name in ("d_in", "d_out"):
+        if arguments[name] % params.groups:
+            msg = f"{name} is {arguments[name]}, which {params.groups} groups do not divide"
+            raise ValueError(msg, "use a number of groups that divides both widths")
+    return arguments
+
+
 def _weights(arguments: Mapping[str, Any], copies: int = 1) -> dict[str, tuple[int, ...]]:
     """Return the weight shapes of a convolution with `copies` * d_out output channels."""
     a, width = arguments, copies * arguments["d_out"]
-    weight = {"weight": (width, a["d_in"], a["kernel"])}
+    weight = {"weight": (width, a["d_in"] // a.get("groups", 1), a["kernel"])}
     return weight | ({"bias": (width,)} if a["bias"] else {})
 
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     a = arguments
-    return 2 * sizes["b"] * sizes["t"] * int(a["d_in"] * a["d_out"] * a["kernel"])
+    inputs = a["d_in"] // a.get("groups", 1)
+    return 2 * sizes["b"] * sizes["t"] * int(inputs * a["d_out"] * a["kernel"])
 
 
 def _depthwise_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -123,10 +143,11 @@ CONVOLUTION = BlockType(
     mixes="convolution",
     doc="Convolution over time, centered or causal, with an output as long as its input; "
     "sum_k W_k x_{t+k} + b.",
-    source="Gehring et al. 2017, section 3.2; van den Oord et al. 2016, section 2.1",
-    params=ConvolutionParams,
+    source="Gehring et al. 2017, section 3.2; van den Oord et al. 2016, section 2.1; groups: "
+    "Krizhevsky et al. 2012, section 3.5, and Xie et al. 2017, section 3",
+    params=GroupedParams,
     signature=_signature,
-    arguments=_arguments,
+    arguments=_grouped_arguments,
     weights=_weights,
     flops=_flops,
     hops=_hops,

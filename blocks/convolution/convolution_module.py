@@ -80,10 +80,12 @@ class Convolution(_TimeConvolution):
         *,
         causal: bool = False,
         bias: bool = True,
+        groups: int = 1,
     ) -> None:
-        """Create the kernel [O, D, K]."""
+        """Create the kernel [O, D / groups, K]."""
         super().__init__(d_in, kernel, dilation, causal=causal)
-        self.weight = nn.Parameter(torch.empty(d_out, d_in, kernel))
+        self.groups = groups
+        self.weight = nn.Parameter(torch.empty(d_out, d_in // groups, kernel))
         self.bias = nn.Parameter(torch.empty(d_out)) if bias else None
 
     def initialize(self, generator: torch.Generator) -> None:
@@ -93,7 +95,8 @@ class Convolution(_TimeConvolution):
             nn.init.zeros_(self.bias)
 
     def _convolve(self, x: Tensor) -> Tensor:
-        y_BOT = F.conv1d(x.transpose(1, 2), self.weight, self.bias, dilation=self.dilation)
+        x_BDT, dilation = x.transpose(1, 2), self.dilation
+        y_BOT = F.conv1d(x_BDT, self.weight, self.bias, dilation=dilation, groups=self.groups)
         return y_BOT.transpose(1, 2)
 
 

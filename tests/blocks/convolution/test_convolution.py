@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from weft.blocks.convolution.convolution import CONVOLUTION, GroupedParams
 from weft.blocks.convolution.convolution_module import (
     Convolution,
     DepthwiseConvolution,
@@ -29,6 +30,26 @@ def test_it_is_torchs_with_the_padding_that_keeps_the_length(
     wanted = theirs(x.transpose(1, 2))[..., :9].transpose(1, 2)
 
     torch.testing.assert_close(ours(x), wanted)
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+def test_groups_are_torchs(groups: int) -> None:
+    """Each group of outputs reads the inputs of its group."""
+    ours = Convolution(8, 12, 3, groups=groups)
+    ours.initialize(torch.Generator().manual_seed(1))
+    theirs = nn.Conv1d(8, 12, 3, groups=groups, padding="same")
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(2, 9, 8)
+
+    torch.testing.assert_close(ours(x), theirs(x.transpose(1, 2)).transpose(1, 2))
+
+
+def test_groups_that_do_not_divide_a_width_are_refused() -> None:
+    """With both numbers."""
+    params = GroupedParams(d_out=6, kernel=3, groups=4)
+
+    with pytest.raises(ValueError, match="d_out is 6, which 4 groups do not divide"):
+        CONVOLUTION.arguments(params, {"d_in": 8})
 
 
 def test_causal_by_hand() -> None:

@@ -18,6 +18,9 @@ VARIANTS: dict[str, BlockType] = {
     "convolution, dilated": replace(
         CONVOLUTION, example={"d_out": 8, "kernel": 2, "dilation": 2, "causal": True}
     ),
+    "convolution, grouped": replace(
+        CONVOLUTION, example={"d_out": 12, "kernel": 3, "groups": 4, "causal": True}
+    ),
     "convolution, of one": replace(CONVOLUTION, example={"d_out": 4, "kernel": 1, "causal": True}),
 }
 for _name, _params in (
