@@ -165,7 +165,7 @@ def _claims(optimizer: OptimizerSettings, graph: Graph, trained: Iterable[str]) 
                     code="R09",
                     at=pointer("optimizer", "groups", number, "select"),
                     problem=f"group {number}, '{group.select}', and group {other}, '{select}', both"
-                    f" select {len(paths)} weights",
+                    f" select {len(paths):,} weight" + "s" * (len(paths) > 1),
                     evidence=tuple(f"both select '{path}'" for path in paths[:SHOWN]),
                     help=f"""add "except": ["{select}"] to the group""",
                 )

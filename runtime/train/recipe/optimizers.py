@@ -63,7 +63,7 @@ class Group(Settings, Keyed):
 
     select: str
     """Which weights: parts as in `freeze`, such as `model.encoder.*` or `**[use=embedding@1]`, or
-    a pattern of their paths, such as `**.bias`; `[dim=2]` at the end keeps those with two axes."""
+    weights themselves, such as `**.bias`; `[dim=2]` at the end keeps those with two axes."""
     except_: tuple[str, ...] = Field(default=(), alias="except")
     """Selections of weights that do not belong to it."""
     rate: Rate | None = None

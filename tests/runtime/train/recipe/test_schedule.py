@@ -18,7 +18,7 @@ from weft.runtime.train.recipe.schedule import (
 )
 from weft.specs.findings import InputError
 
-COSINE = [{"to": 1, "over": 10}, {"shape": "cosine", "to": 0.2}]
+COSINE: list[dict[str, Any]] = [{"to": 1, "over": 10}, {"shape": "cosine", "to": 0.2}]
 
 
 def schedule(pieces: list[dict[str, Any]] | None, peak: Any = 1.0) -> Schedule:
@@ -79,14 +79,14 @@ def test_the_last_piece_takes_what_the_others_leave() -> None:
 )
 def test_the_shapes_at_a_quarter_of_their_length(piece: dict[str, Any], share: float) -> None:
     """After two updates of rise, the first of four."""
-    pieces = [{"to": 1, "over": 2}, {**piece, "over": 4}]
+    pieces: list[dict[str, Any]] = [{"to": 1, "over": 2}, {**piece, "over": 4}]
 
     assert share_of_peak(schedule(pieces), 3, 6) == pytest.approx(share)
 
 
 def test_a_power_stops_at_its_limit() -> None:
     """From update 4 on, the share is sqrt(4 / update), at least 0.4."""
-    pieces = [{"to": 1, "over": 4}, {"shape": "power", "to": 0.4}]
+    pieces: list[dict[str, Any]] = [{"to": 1, "over": 4}, {"shape": "power", "to": 0.4}]
 
     shares = [share_of_peak(schedule(pieces), n, 1000) for n in (4, 16, 25, 100)]
 
