@@ -1,6 +1,6 @@
-"""Filling in masks: the tokens that a masked language model puts in the places of a text.
+"""Filling in masks: the tokens that a masked language model puts in the positions of a text.
 
-Every place gets the tokens that are most probable given the others' masks; the best texts are the
+Every position gets the tokens that are most probable given the others' masks; the best texts are the
 combinations with the largest sum of log probabilities.
 
 Axes: B rows, T positions, V tokens.
@@ -34,7 +34,7 @@ MASK = 3
 
 
 class Fill(PredictorSettings):
-    """The most probable tokens in the masked places of a text."""
+    """The most probable tokens in the masked positions of a text."""
 
     reads: ClassVar[Reads] = "all"
 
@@ -75,7 +75,7 @@ def _mask_of(objective: Graph | None) -> int:
     """Return the id with which the noise of an objective masks tokens."""
     nodes = () if objective is None else objective.root.nodes
     params = (node.part.params for node in nodes if isinstance(node, BlockNode))
-    ids = (getattr(one, "mask_id", None) for one in params)
+    ids = (getattr(settings, "mask_id", None) for settings in params)
     return next((mask for mask in ids if isinstance(mask, int)), MASK)
 
 
@@ -116,7 +116,7 @@ class FillPredictor:
         """Return the text of each row without masks.
 
         The score is the sum of the log probabilities of its new tokens, 0 for a text without masks;
-        `probabilities` has those of the tokens in the first masked place.
+        `probabilities` has those of the tokens in the first masked position.
         """
         from .forward import passes
 
@@ -134,16 +134,16 @@ class FillPredictor:
         """Return the texts of one row, best first."""
         # The begin token may have the id of the mask.
         begun = len(getattr(self.column.column, "before", ()))
-        places = (ids_T[begun:] == self.column.mask).nonzero().flatten() + begun
+        positions = (ids_T[begun:] == self.column.mask).nonzero().flatten() + begun
         vocabulary, count = self.column.vocabulary, self.settings.nbest
         special = [vocabulary.pad, vocabulary.bos, vocabulary.eos, vocabulary.unk, self.column.mask]
         log_p_TV[:, special] = -np.inf
-        # Fillings of the first places, best first; the best ones of all places are among those of
-        # the best ones of the first places.
+        # Fillings of the first positions, best first; the best ones of all positions are among those of
+        # the best ones of the first positions.
         fillings: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
         probabilities: Mapping[str, float] = {}
-        for place in places.tolist():
-            best = log_p_TV[place].topk(min(count, log_p_TV.size(-1) - len({*special})))
+        for position in positions.tolist():
+            best = log_p_TV[position].topk(min(count, log_p_TV.size(-1) - len({*special})))
             tokens = [*zip(best.values.tolist(), best.indices.tolist(), strict=True)]
             probabilities = probabilities or _named(vocabulary.pieces, tokens)
             longer = [
@@ -153,16 +153,16 @@ class FillPredictor:
             ]
             fillings = sorted(longer, key=lambda filling: -filling[0])[:count]
         answers = [
-            Answer(self._text(ids_T, places.tolist(), tokens), score, probabilities)
+            Answer(self._text(ids_T, positions.tolist(), tokens), score, probabilities)
             for score, tokens in fillings
         ]
         return replace(answers[0], others=tuple(answers[1:]))
 
-    def _text(self, ids_T: Tensor, places: Sequence[int], tokens: Sequence[int]) -> str:
-        """Return the text with tokens in its masked places."""
+    def _text(self, ids_T: Tensor, positions: Sequence[int], tokens: Sequence[int]) -> str:
+        """Return the text with tokens in its masked positions."""
         ids = ids_T.tolist()
-        for place, token in zip(places, tokens, strict=True):
-            ids[place] = token
+        for position, token in zip(positions, tokens, strict=True):
+            ids[position] = token
         text: str = self.column.decode(ids)
         return text
 
