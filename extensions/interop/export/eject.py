@@ -25,6 +25,7 @@ from ....plugin import (
     Part,
     build_empty,
     graph_of,
+    lora_factors,
     open_deployed,
     sizes_for,
     visits,
@@ -35,6 +36,7 @@ from ....runtime.spec.check import Source
 from . import torch_kernels
 from .source_bundle import Gatherer, SourceSymbol
 from .source_format import WIDTH, defaults_of, laid_out
+from .torch_kernels import REPLACED, WITHOUT_LORA
 from .vocabulary import tokens_of
 
 LARGEST = 100_000_000
@@ -47,11 +49,6 @@ GENERATED = "weft_generated"
 _STEPPING = (("blocks.kernels.decode_state", "Capacity"), ("runtime.decode.stepper", "reorder"))
 """Definitions that callers of `begin` and `step` use."""
 ROOT = __name__.partition(".extensions")[0]
-_REPLACEMENTS = {
-    SourceSymbol(f"{ROOT}.{module}", name): SourceSymbol(torch_kernels.__name__, name)
-    for module, names in torch_kernels.REPLACED.items()
-    for name in names
-}
 _HEAD = '''# SPDX-License-Identifier: Apache-2.0
 """{doc}
 
@@ -232,7 +229,8 @@ def bundle(
     """
     models = _models(program)
     packages = {ROOT, GENERATED, *_packages(program.graph), *(inner.module for inner in models)}
-    gatherer = Gatherer(packages, _REPLACEMENTS)
+    has_lora = any(lora_factors(part.graph) for part in (program, *models))
+    gatherer = Gatherer(packages, _replacements(has_lora=has_lora))
     texts = {**{inner.module: inner.source for inner in models}, GENERATED: source}
     # Add each text twice: defaults are known only when all classes have been gathered.
     for module, text in texts.items():
@@ -246,6 +244,16 @@ def bundle(
         gatherer.add_text(module, laid_out(text, defaults), ())
     titles = {inner.module: f"The model {inner.root}, which it contains." for inner in models}
     return gatherer, {**titles, GENERATED: "The model: one class per template."}
+
+
+def _replacements(*, has_lora: bool) -> dict[SourceSymbol, SourceSymbol]:
+    """Return each replaced definition with the one that the file has instead."""
+    replaced = [*REPLACED.items(), *([] if has_lora else WITHOUT_LORA.items())]
+    return {
+        SourceSymbol(f"{ROOT}.{module}", name): SourceSymbol(torch_kernels.__name__, name)
+        for module, names in replaced
+        for name in names
+    }
 
 
 def _packages(graph: Graph) -> set[str]:

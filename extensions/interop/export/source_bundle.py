@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import itertools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,11 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ....plugin import InputError
+from .source_hooks import Edit, edits_of
 
 WIDTH = 100
 """Most characters in a line."""
-DROPPED = frozenset({"attention_weights"})
-"""Methods that only weft's own tools call; they are omitted."""
 _NOTE_TO_LINTERS = re.compile(r"  # (noqa|type: ignore)\b.*$", re.MULTILINE)
 
 _Outside = tuple[str, str, str]
@@ -44,8 +44,8 @@ class _Piece:
     end: int
     kind: type[ast.stmt]
     names: list[ast.Name]
-    without: set[int]
-    """Lines of omitted methods, and the empty lines before them."""
+    edits: list[Edit]
+    """What to cut out."""
 
 
 @dataclass(slots=True)
@@ -127,19 +127,13 @@ class SourceFile:
         start = line - 1
         while start and self.lines[start - 1].startswith("#"):
             start -= 1
-        left_out = [member for member in getattr(statement, "body", []) if _is_dropped(member)]
-        gone = {id(inner) for member in left_out for inner in ast.walk(member)}
+        edits = edits_of(statement)
         names = [
             node
             for node in ast.walk(statement)
-            if isinstance(node, ast.Name) and id(node) not in gone
+            if isinstance(node, ast.Name) and not any(edit.holds(node) for edit in edits)
         ]
-        lines = {
-            line
-            for member in left_out
-            for line in range(member.lineno - 2, member.end_lineno or member.lineno)
-        }
-        self.pieces[name] = _Piece(start, end, type(statement), names, lines)
+        self.pieces[name] = _Piece(start, end, type(statement), names, edits)
 
 
 def _targets(statement: ast.Assign) -> list[str]:
@@ -147,10 +141,6 @@ def _targets(statement: ast.Assign) -> list[str]:
     target = statement.targets[0]
     elements = target.elts if isinstance(target, ast.Tuple) else [target]
     return [element.id for element in elements if isinstance(element, ast.Name)]
-
-
-def _is_dropped(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.FunctionDef) and statement.name in DROPPED
 
 
 class Gatherer:
@@ -322,8 +312,7 @@ class Gatherer:
         """Return the text of a definition, with names replaced by their unique names."""
         source = self.sources[symbol.module]
         piece = source.pieces[symbol.name]
-        lines = [line.encode() for line in source.lines]
-        changes: list[tuple[int, int, str, str]] = []
+        edits = list(piece.edits)
         for name_node in piece.names:
             target = SourceSymbol(symbol.module, name_node.id)
             target = (
@@ -335,18 +324,26 @@ class Gatherer:
                 else None
             )
             if new is not None and new != name_node.id:
-                changes.append((name_node.lineno - 1, name_node.col_offset, name_node.id, new))
-        for row, column, old, new in sorted(changes, reverse=True):
-            line = lines[row]
-            lines[row] = line[:column] + new.encode() + line[column + len(old.encode()) :]
-        retained = [lines[n] for n in range(piece.first, piece.end) if n not in piece.without]
-        text = b"\n".join(retained).decode()
+                row, column = name_node.lineno - 1, name_node.col_offset
+                edits.append(Edit((row, column), (row, column + len(name_node.id.encode())), new))
+        text = _edited(source.lines[: piece.end], piece.first, edits)
         text = _NOTE_TO_LINTERS.sub("", text)
         new = names[symbol]
         if new != symbol.name and piece.kind in (ast.ClassDef, ast.FunctionDef):
             word = "class" if piece.kind is ast.ClassDef else "def"
             text = text.replace(f"{word} {symbol.name}", f"{word} {new}", 1)
         return text
+
+
+def _edited(lines: list[str], first: int, edits: Iterable[Edit]) -> str:
+    """Return lines from one on, after edits of which none is inside another one."""
+    rows = [f"{line}\n".encode() for line in lines]
+    starts = [0, *itertools.accumulate(map(len, rows))]
+    data = b"".join(rows)
+    for edit in sorted(edits, reverse=True):
+        start, end = (starts[row] + column for row, column in (edit.start, edit.end))
+        data = data[:start] + edit.text.encode() + data[end:]
+    return data[starts[first] :].decode().removesuffix("\n")
 
 
 def _imports(imports: list[_Outside]) -> str:

@@ -18,11 +18,9 @@ from torch.nn import functional as F
 
 from ....blocks.kernels.attention import weigh
 from ....blocks.kernels.attention_backends import (
-    AttentionCall,
     Cores,
     Pairs,
     Score,
-    fused_attend,
     near,
     of_pairs,
 )
@@ -30,14 +28,15 @@ from ....blocks.kernels.decode_state import State
 from ....blocks.kernels.linear import Product
 
 REPLACED = {
-    "blocks.kernels.attention_backends": ("softmax_of_keys", "varlen_applies"),
+    "blocks.kernels.attention_backends": ("softmax_of_keys",),
     "blocks.kernels.attention": ("attend",),
+    "blocks.kernels.dropout": ("Dropout",),
     "blocks.kernels.linear": ("linear", "linear_maps"),
-    "blocks.kernels.precision": ("Copies", "operand"),
-    "blocks.kernels.unpad": ("Batched", "with_padding", "without_padding"),
     "runtime.decode.stepper": ("enlarge", "reorder"),
 }
 """Module to the names of its definitions that those of this file replace."""
+WITHOUT_LORA = {"blocks.kernels.linear": ("LinearMap",)}
+"""The same, if no map of the model has LoRA."""
 
 
 def attend(  # noqa: PLR0913 - the arguments of the function that this replaces
@@ -78,7 +77,8 @@ def attend(  # noqa: PLR0913 - the arguments of the function that this replaces
         elementwise: not used.
         kind: function that turns scores into weights.
         sinks: logits [H] of a further key whose value is zero.
-        told: gets the `scores` before masks, and the `weights` before dropout, [B, H, T, S].
+        told: gets the `scores` before masks, and the `weights` before dropout, [B, H, T, S]; then
+            `mask_BS` may also be [B or 1, 1, T, S].
         cores: not used.
 
     Returns:
@@ -114,23 +114,22 @@ def attend(  # noqa: PLR0913 - the arguments of the function that this replaces
         causal = False
     if inner is not None:
         bias = inner if bias is None else inner + bias
-    return fused_attend(
-        AttentionCall(
-            query_BHTK,
-            key_BGSK,
-            value_BGSV,
-            mask,
-            causal=causal,
-            dropout=dropout,
-            scale=scale,
-            bias=None if bias is None else bias.to(query_BHTK.dtype),
-        )
+    if bias is not None:
+        bias = bias.to(query_BHTK.dtype)
+        if causal:
+            mask = near(query_BHTK.size(2), query_BHTK.device, causal=True)
+            causal = False
+        mask = bias if mask is None else torch.where(mask, bias, float("-inf"))
+    return F.scaled_dot_product_attention(
+        query_BHTK,
+        key_BGSK,
+        value_BGSV,
+        attn_mask=mask,
+        dropout_p=dropout,
+        is_causal=causal,
+        scale=scale,
+        enable_gqa=query_BHTK.size(1) != key_BGSK.size(1),
     )
-
-
-def varlen_applies(*_: Any, **__: Any) -> bool:
-    """Return whether attention is computed without padding: never."""
-    return False
 
 
 def softmax_of_keys(score: Tensor) -> Tensor:
@@ -153,30 +152,28 @@ def linear_maps(x: Tensor, *maps: nn.Module) -> Sequence[Tensor]:
     return tuple(linear_map(x) for linear_map in maps)
 
 
-class Copies:
-    """Low-precision copies of weights, which an ejected model does not have."""
+class LinearMap(nn.Linear):
+    """Linear map x W^T + b."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [..., I] to [..., O]."""
+        return super().forward(x)
 
 
-def operand(module: nn.Module, name: str) -> Any:
-    """Return a weight of a module by its name."""
-    return getattr(module, name)
+class Dropout(nn.Module):
+    """Zero elements at random in training and scale up the others.
 
+    Source: Srivastava et al. 2014; Vaswani et al. 2017, section 5.4.
+    """
 
-class Batched:
-    """Rows of unpadded batches, which an ejected model does not get."""
+    def __init__(self, dropout: float) -> None:
+        """Set the dropout probability, in [0, 1)."""
+        super().__init__()
+        self.dropout = dropout
 
-    def rows_of(self, *_: Any) -> None:
-        """Return None: the value is padded."""
-
-
-def with_padding(value: Tensor, *_: Any, **__: Any) -> Tensor:
-    """Return a value, which is padded."""
-    return value
-
-
-def without_padding(value: Tensor, *_: Any, **__: Any) -> Tensor:
-    """Return a value, which stays padded."""
-    return value
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply dropout to x, of any shape."""
+        return F.dropout(x, self.dropout, self.training)
 
 
 def reorder(state: Any, rows_R: Tensor) -> None:

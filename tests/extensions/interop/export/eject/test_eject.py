@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import copy
 import errno
 import functools
+import importlib
 import importlib.metadata
+import inspect
 import json
 import runpy
 import subprocess
@@ -22,6 +25,7 @@ import torch
 import weft
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from weft.extensions.interop.export import torch_kernels
 from weft.extensions.interop.export.eject import eject, ejected_text
 from weft.runtime.checkpoint.checkpoint import Checkpoint
 from weft.runtime.cli.main import main
@@ -377,3 +381,28 @@ def test_every_shipped_spec_is_ejected(tmp_path: Path) -> None:
         found = load_file(tmp_path / f"{file}.outputs")
         for port, value in expected.items():
             assert torch.allclose(found[port], value, atol=1e-5, equal_nan=True), (file, port)
+
+
+@pytest.mark.parametrize("name", BROAD)
+def test_nothing_is_left_that_nothing_uses(name: str) -> None:
+    """The file reads like a person's: no unused definition, and no hook of training."""
+    _, text = ejected_text(graph_of(small(name)), trained=True)
+    tree = ast.parse(text)
+    defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    words = {*read, *(node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute))}
+
+    assert len(defined - read) == 1  # the model
+    assert words.isdisjoint({"batched", "copies", "operand", "with_padding", "lora", "places"})
+
+
+def test_replaced_functions_take_the_same_arguments() -> None:
+    """A call of a block would fail in the file only."""
+    for module, names in torch_kernels.REPLACED.items():
+        if not module.startswith("blocks."):
+            continue
+        for name in names:
+            ours = getattr(importlib.import_module(f"weft.{module}"), name)
+            theirs = getattr(torch_kernels, name)
+            arguments = [inspect.signature(kind).parameters.keys() for kind in (ours, theirs)]
+            assert arguments[0] == arguments[1], name
