@@ -30,7 +30,7 @@ def tuned(model: Any, arguments: dict[str, Tensor], labels: Tensor) -> list[floa
     with tempfile.TemporaryDirectory() as out:
         settings = transformers.TrainingArguments(
             out,
-            max_steps=16,
+            max_steps=30,
             per_device_train_batch_size=len(rows),
             learning_rate=3e-3,
             logging_steps=1,

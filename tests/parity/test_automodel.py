@@ -241,4 +241,4 @@ def test_the_trainer_fine_tunes_it(opened: Any, name: str) -> None:
     if losses is None:
         pytest.skip("it has no head")
 
-    assert losses[-1] < 0.95 * losses[0]
+    assert sum(losses[-4:]) < 0.95 * sum(losses[:4])
