@@ -214,7 +214,7 @@ def _in_slots(
     for slot, inner in part.fill.items():
         if axis == part.axes.get(part.signature.slot(slot).steps_over):
             continue  # it sees one position
-        place = f"{at}/fill/{slot}"
+        filling_at = f"{at}/fill/{slot}"
         others = ports.difference(part.signature.slot(slot).entries)
         inside = frozenset(
             port for port in inner.inputs if port in others or leads_of(inner.inputs[port], axis)
@@ -224,11 +224,11 @@ def _in_slots(
             inner_obstacles, _, outputs = _in_scope(inner.body, inside, axis, entering)
         elif inner.stores:
             problem = f"{inner.key} in the slot '{slot}' pairs positions of {axis}"
-            inner_obstacles = [Obstacle(place, problem, "compute it in a template")]
+            inner_obstacles = [Obstacle(filling_at, problem, "compute it in a template")]
             outputs = Pairs()
         else:
-            inner_obstacles, outputs = _in_part(inner, inside, axis, place, entering)
-        yield from inner_obstacles or slot_obstacles(part, slot, outputs, axis, place)
+            inner_obstacles, outputs = _in_part(inner, inside, axis, filling_at, entering)
+        yield from inner_obstacles or slot_obstacles(part, slot, outputs, axis, filling_at)
 
 
 def _other_leads(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[Obstacle]:

@@ -1,7 +1,7 @@
 """Filling in masks: the tokens that a masked language model puts in the positions of a text.
 
-Every position gets the tokens that are most probable given the others' masks; the best texts are the
-combinations with the largest sum of log probabilities.
+Every position gets the tokens that are most probable given the others' masks; the best texts are
+the combinations with the largest sum of log probabilities.
 
 Axes: B rows, T positions, V tokens.
 
@@ -138,8 +138,7 @@ class FillPredictor:
         vocabulary, count = self.column.vocabulary, self.settings.nbest
         special = [vocabulary.pad, vocabulary.bos, vocabulary.eos, vocabulary.unk, self.column.mask]
         log_p_TV[:, special] = -np.inf
-        # Fillings of the first positions, best first; the best ones of all positions are among those of
-        # the best ones of the first positions.
+        # Fillings of the first positions, best first; the best ones of all positions continue them.
         fillings: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
         probabilities: Mapping[str, float] = {}
         for position in positions.tolist():
