@@ -274,9 +274,9 @@ class Attention(Parts):
         if "key" in cache.fixed:
             query_RHTK = self._queries(self.query(x), wires, states, position)
             at = (states, position)
-            y_RHTV, told = self._attend_fixed(query_RHTK, cache.fixed, bias, wires, at)
+            y_RHTV, of_fixed = self._attend_fixed(query_RHTK, cache.fixed, bias, wires, at)
             y = self._merge(y_RHTV, wires, states=states, position=position)
-            return self._with_told(y, told)
+            return self._with_told(y, of_fixed)
         end = position + x.size(1)
         # What is returned has all keys so far.
         reach = None if self.mask is None or self.returns else self.mask.reach

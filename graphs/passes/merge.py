@@ -50,7 +50,7 @@ def merged_nodes(graph: Graph) -> list[tuple[str, tuple[str, ...]]]:
 
 def merged_away(graph: Graph) -> dict[str, str]:
     """Return the module of each node without one of its own to that of its merged node."""
-    away = {}
+    away: dict[str, str] = {}
     for visit in visits(merged(graph).root, "weights"):
         if visit.kind == "name" and isinstance(visit.node, BlockNode):
             above = visit.module.removesuffix(visit.node.name)
