@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -60,25 +61,22 @@ def test_a_training_that_ignores_hangups_goes_on(toy_run: Maker, tmp_path: Path)
     assert result.finished
 
 
-@pytest.fixture
-def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Give the process streams that cannot be written, as on a full disk."""
-    with Path("/dev/full").open("w", 1) as out, Path("/dev/full").open("w", 1) as log:
-        monkeypatch.setattr(sys, "stdout", out)
-        monkeypatch.setattr(sys, "stderr", log)
-        yield
-        monkeypatch.undo()
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 def test_a_log_that_cannot_be_written_does_not_end_a_training(
-    toy_run: Maker, tmp_path: Path, full: None
+    toy_run: Maker, tmp_path: Path
 ) -> None:
     """Neither its lines of progress nor what other libraries print."""
-    del full
     (tmp_path / "run.json").write_text(toy_run().model_dump_json(by_alias=True))
+    words = ["train", str(tmp_path / "run.json"), "--out", str(tmp_path / "out")]
 
-    code = main(["train", str(tmp_path / "run.json"), "--out", str(tmp_path / "out")])
+    # Not in a fixture: pytest's own streams are in place again when the test begins.
+    with (
+        Path("/dev/full").open("w", 1) as full,
+        Path("/dev/full").open("w", 1) as log,
+        redirect_stdout(full),
+        redirect_stderr(log),
+    ):
+        code = main(words)
 
     assert code == 0
     assert json.loads((tmp_path / "out/averaged/state.json").read_text())["update"] == 12
