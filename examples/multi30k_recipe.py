@@ -81,7 +81,15 @@ def training(out: Path, name: str, run: str, total: int, values: Mapping[str, ob
 def translation(out: Path, name: str, models: Sequence[str], *options: str) -> Step:
     """Return the step that translates the corpus with one model, or several together."""
     first, *others = (str(out / one / "averaged") for one in models)
-    words = ["-m", "weft", "synthesize", "multi30k-rotary", first, "--out", str(out / "data" / name)]
+    words = [
+        "-m",
+        "weft",
+        "synthesize",
+        "multi30k-rotary",
+        first,
+        "--out",
+        str(out / "data" / name),
+    ]
     words += [word for one in others for word in ("--ensemble", one)]
     words += settings({"data.root": str(out / "data")})
     return Step(f"translate-{name}", [*words, "--predict", "beam=5", *options])

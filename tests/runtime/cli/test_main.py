@@ -141,6 +141,7 @@ def test_weft_lists_what_it_ships(capsys: Capture) -> None:
         "readers:",
         "metrics:",
         "predictors:",
+        "optimizers:",
         "trackers:",
         "exporters:",
     ]
