@@ -389,11 +389,11 @@ def error_place(
             current = current[part]
         elif any(part in _types(model) for model in _forms(records)):
             continue  # the chosen member of a union, as in ("text", "bpe", "vocab_size")
-        known = {key for record in _forms(records) for key in _keys(record)}
-        absent = part in known or (isinstance(part, int) and isinstance(current, list))
+        keys = {key for record in _forms(records) for key in _keys(record)}
+        absent = part in keys or (isinstance(part, int) and isinstance(current, list))
         if inside or (index == len(location) - 1 and absent):
             loc.append(part)
-            candidates = sorted(known)
+            candidates = sorted(keys)
             records = _selected(
                 [inner for annotation in records for inner in _inside(annotation, part)], current
             )

@@ -209,13 +209,13 @@ class _Names:
         value, result, v = read
         if {*value} != {*shared, s, v} or {*result} != {*shared, *queries, v}:
             return None
-        both = tuple(name for name in shared if name != batch)
-        heads = (*both, *(name for name in queries if name != t))
+        pair_axes = tuple(name for name in shared if name != batch)
+        heads = (*pair_axes, *(name for name in queries if name != t))
         letters = {batch: BATCH, t: QUERIES, s: KEYS, summed[0]: WIDTH, v: VALUE}
         letters |= {name: f"h{number}" for number, name in enumerate(heads)}
         if len(heads) == 1:
             letters[heads[0]] = "h"
-        lists = (query, key, value, result, scores, heads, both)
+        lists = (query, key, value, result, scores, heads, pair_axes)
         q, k, values_, y, pairs, h, g = (tuple(letters[n] for n in names) for names in lists)
         return cls(q, k, values_, y, pairs, (query_port, key_port, ports[1]), h, g)
 
@@ -331,7 +331,7 @@ def _merged(
         stores=stores,
     )
     replaced = (*scores.nodes, *weights.nodes, node.name)
-    whole = BlockNode(
+    merged = BlockNode(
         name=node.name,
         at=node.at,
         wires=wires,
@@ -340,7 +340,7 @@ def _merged(
         replaced=replaced,
         frozen=node.frozen,
     )
-    return Merged((*before, whole), replaced)
+    return Merged((*before, merged), replaced)
 
 
 def _buffer(

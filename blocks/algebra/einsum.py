@@ -139,17 +139,17 @@ def _sizes(params: EinsumParams, x: ValueType) -> dict[str, int]:
         if len(names) == 1:
             sizes |= {names[0]: axis} if isinstance(axis, int) else {}
             continue
-        known = {name: params.sizes[name] for name in names if name in params.sizes}
+        fixed = {name: params.sizes[name] for name in names if name in params.sizes}
         written = _written_groups((names,))
         if not isinstance(axis, int):
             msg = f"'{written}' is {axis}, which is not a number of elements that could be split"
             raise MismatchError("T03", msg, port="x", help="split an axis of a known size")
-        divisor = prod(known.values())
-        if axis % divisor or (len(known) == len(names) and axis != divisor):
-            product = " * ".join(f"{name} = {size}" for name, size in known.items())
+        divisor = prod(fixed.values())
+        if axis % divisor or (len(fixed) == len(names) and axis != divisor):
+            product = " * ".join(f"{name} = {size}" for name, size in fixed.items())
             msg = f"'{written}' is {axis}, which is not divided by {product}"
             raise MismatchError("T03", msg, port="x", help="change 'sizes', or the width of 'x'")
-        sizes |= known | {name: axis // divisor for name in names if name not in known}
+        sizes |= fixed | {name: axis // divisor for name in names if name not in fixed}
     return sizes
 
 
@@ -189,15 +189,15 @@ def _regrouping(params: EinsumParams, x: ValueType) -> list[str]:
     for index in reversed(range(len(before))):
         if len(before[index]) > 1:
             lengths = ", ".join(str(sizes[name]) for name in before[index])
-            place = sum(map(len, before[index + 1 :]))
-            value += f".unflatten({-1 - place}, ({lengths}))"
+            position = sum(map(len, before[index + 1 :]))
+            value += f".unflatten({-1 - position}, ({lengths}))"
     pattern = params.pattern
     if pattern.values[0] != pattern.result:
         value = f'torch.einsum("{pattern.letters()}", {value})'
     for index in reversed(range(len(after))):
         if len(after[index]) > 1:
-            place = len(after) - 1 - index
-            value += f".flatten({-len(after[index]) - place}, {-1 - place})"
+            position = len(after) - 1 - index
+            value += f".flatten({-len(after[index]) - position}, {-1 - position})"
     return [f"return {value}"]
 
 

@@ -156,7 +156,7 @@ class Attention(Parts):
         query_BHTK = self._queries(with_padding(query, x_rows), wires)
         key_BGSK, value_BGSV = self._heads_of(key, value, wires, source_rows)
         query_BHTK, key_BGSK = self._rotate(query_BHTK, key_BGSK, 0)
-        told: dict[str, Tensor] = {}
+        returned: dict[str, Tensor] = {}
         y_BHTV = attend(
             query_BHTK,
             key_BGSK,
@@ -168,14 +168,16 @@ class Attention(Parts):
             scale=self.scale,
             bias=None if bias is None else bias[:, None],
             cores=self.cores,
-            told=told if self.returns else None,
+            returned=returned if self.returns else None,
             **self._functions(query_BHTK, key_BGSK, wires),
         )
-        return self._with_told(self._merge(y_BHTV, wires, x_rows), told)
+        return self._with_returned(self._merge(y_BHTV, wires, x_rows), returned)
 
-    def _with_told(self, y: Tensor, told: Mapping[str, Tensor]) -> Tensor | tuple[Tensor, ...]:
+    def _with_returned(
+        self, y: Tensor, returned: Mapping[str, Tensor]
+    ) -> Tensor | tuple[Tensor, ...]:
         """Return the output, and what else is to be returned."""
-        return (y, *(told[name] for name in self.returns)) if self.returns else y
+        return (y, *(returned[name] for name in self.returns)) if self.returns else y
 
     def attention_weights(
         self,
@@ -276,7 +278,7 @@ class Attention(Parts):
             at = (states, position)
             y_RHTV, of_fixed = self._attend_fixed(query_RHTK, cache.fixed, bias, wires, at)
             y = self._merge(y_RHTV, wires, states=states, position=position)
-            return self._with_told(y, of_fixed)
+            return self._with_returned(y, of_fixed)
         end = position + x.size(1)
         # What is returned has all keys so far.
         reach = None if self.mask is None or self.returns else self.mask.reach
@@ -304,7 +306,7 @@ class Attention(Parts):
         functions = self._functions(query_RHTK, key, wires, states, position)
         if bias is not None:
             bias = bias[:, None, :, first:end]
-        told: dict[str, Tensor] = {}
+        returned: dict[str, Tensor] = {}
         if x.size(1) > 1 or not (self.mask is None or (self.mask.exact and not self.returns)):
             allowed = self._allowed(query_RHTK, (position, first, end), stored)
             if self.returns:
@@ -321,11 +323,11 @@ class Attention(Parts):
             scale=self.scale,
             bias=bias,
             cores=self.cores,
-            told=told if self.returns else None,
+            returned=returned if self.returns else None,
             **functions,
         )
         y = self._merge(y_RHTV, wires, states=states, position=position)
-        return self._with_told(y, told)
+        return self._with_returned(y, returned)
 
     def _attend_fixed(
         self,
@@ -343,7 +345,7 @@ class Attention(Parts):
         query = query_RHTK.unflatten(0, (key.size(0), -1)).transpose(1, 2).flatten(2, 3)
         if bias is not None:
             bias = bias.unflatten(0, (key.size(0), -1)).flatten(1, 2)[:, None]
-        told: dict[str, Tensor] = {}
+        returned: dict[str, Tensor] = {}
         y = attend(
             query,
             key,
@@ -353,7 +355,7 @@ class Attention(Parts):
             scale=self.scale,
             bias=bias,
             cores=self.cores,
-            told=told if self.returns else None,
+            returned=returned if self.returns else None,
             **self._of_rows(self._functions(query, key, wires, *at), length),
         )
 
@@ -361,7 +363,7 @@ class Attention(Parts):
             rows: Tensor = x.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
             return rows
 
-        return by_row(y), {name: by_row(x) for name, x in told.items()}
+        return by_row(y), {name: by_row(x) for name, x in returned.items()}
 
     def _of_rows(self, functions: Mapping[str, Any], length: int) -> dict[str, Any]:
         """Return functions of scores, those of templates applied to each row, [R, H, T, S]."""

@@ -234,7 +234,7 @@ def attend(  # noqa: PLR0913 - the parts of one formula
     elementwise: bool = False,
     kind: str = "softmax",
     sinks: Tensor | None = None,
-    told: dict[str, Tensor] | None = None,
+    returned: dict[str, Tensor] | None = None,
     cores: Cores = BY_RULE,
 ) -> Tensor:
     """Compute scaled dot-product attention.
@@ -255,8 +255,8 @@ def attend(  # noqa: PLR0913 - the parts of one formula
         elementwise: whether `score` is elementwise, so that FlexAttention can compute it.
         kind: function that turns scores into weights, one of `softmax.WEIGHTS`.
         sinks: logits [H] of a further key whose value is zero.
-        told: gets the `scores` before masks, and the `weights` before dropout, [B, H, T, S]; then
-            two products compute attention, and `mask_BS` may also be [B or 1, 1, T, S].
+        returned: gets the `scores` before masks and the `weights` before dropout, [B, H, T, S];
+            then two products compute attention, and `mask_BS` may also be [B or 1, 1, T, S].
         cores: backends by length.
 
     Returns:
@@ -268,7 +268,7 @@ def attend(  # noqa: PLR0913 - the parts of one formula
         bias = inner if bias is None else inner + bias
         inner = None
     backend = core_for(cores, query_BHTK, key_BGSK)
-    normalized = kind == "softmax" and sinks is None and told is None
+    normalized = kind == "softmax" and sinks is None and returned is None
     changed = not normalized or score is not None or after_softmax is not None
     fusible = normalized and after_softmax is None and (score is None or elementwise)
     if backend == "flex" and fusible and flex_serves(query_BHTK, dropout=dropout):
@@ -298,7 +298,7 @@ def attend(  # noqa: PLR0913 - the parts of one formula
             after_softmax=after_softmax,
             kind=kind,
             sinks=sinks,
-            told=told,
+            returned=returned,
         )
         weight_BHTS = F.dropout(weight_BHTS, dropout).to(value_BGSV.dtype)
         return weight_BHTS @ _repeated(value_BGSV, query_BHTK.size(1))
@@ -351,7 +351,7 @@ def weigh(  # noqa: PLR0913 - the parts of one formula
     after_softmax: Score | None = None,
     kind: str = "softmax",
     sinks: Tensor | None = None,
-    told: dict[str, Tensor] | None = None,
+    returned: dict[str, Tensor] | None = None,
 ) -> Tensor:
     """Return the attention weights of `attend`, [B, H, T, S]; arguments as of `attend`."""
     by_key = mask_BS is not None and mask_BS.dim() == 2  # noqa: PLR2004 - not of pairs
@@ -373,12 +373,12 @@ def weigh(  # noqa: PLR0913 - the parts of one formula
         score=changed_score,
         kind=kind,
         sinks=sinks,
-        told=told,
+        returned=returned,
     )
     if after_softmax is not None:
         weight_BHTS = after_softmax(weight_BHTS)
-    if told is not None:
-        told["weights"] = weight_BHTS.to(query_BHTK.dtype)
+    if returned is not None:
+        returned["weights"] = weight_BHTS.to(query_BHTK.dtype)
     return weight_BHTS
 
 

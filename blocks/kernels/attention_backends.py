@@ -144,14 +144,14 @@ def plain_weights(  # noqa: PLR0913 - the parts of one formula
     score: Score | None = None,
     kind: str = "softmax",
     sinks: Tensor | None = None,
-    told: dict[str, Tensor] | None = None,
+    returned: dict[str, Tensor] | None = None,
 ) -> Tensor:
     """Return softmax(q k^T / sqrt(K)), [B, H, T, S]; arguments as of `AttentionCall`.
 
     Fully masked rows are zeros, and so are their gradients.  `score` maps the scaled scores to
     those to which the bias is added.  `kind` is the function that turns them into weights, one of
-    `softmax.WEIGHTS`, and `sinks` [H] are the logits of a further key whose value is zero.  `told`
-    gets the `scores`, before masks.
+    `softmax.WEIGHTS`, and `sinks` [H] are the logits of a further key whose value is zero.
+    `returned` gets the `scores`, before masks.
     """
     factor = query_BHTK.size(-1) ** -0.5 if scale is None else scale
     score_BHTS = query_BHTK @ key_BHSK.transpose(-2, -1) * factor
@@ -164,8 +164,8 @@ def plain_weights(  # noqa: PLR0913 - the parts of one formula
         score_BHTS = score_BHTS + bias
         allowed = bias > float("-inf")
         mask = allowed if mask is None else mask & allowed
-    if told is not None:
-        told["scores"] = score_BHTS.to(query_BHTK.dtype)
+    if returned is not None:
+        returned["scores"] = score_BHTS.to(query_BHTK.dtype)
     if kind != "softmax":
         return masked_weights(score_BHTS, mask, kind)
     if sinks is not None:

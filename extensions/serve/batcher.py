@@ -294,9 +294,9 @@ class Batcher(Generic[Key, Given, Made]):
             self._served[client] += item.work
         chosen = set(map(id, taken))
         for client in {item.job.client for item in taken}:
-            left = deque(item for item in self._waiting[client] if id(item) not in chosen)
-            if left:
-                self._waiting[client] = left
+            remaining = deque(item for item in self._waiting[client] if id(item) not in chosen)
+            if remaining:
+                self._waiting[client] = remaining
             else:
                 del self._waiting[client]
         # A client that comes back later begins at the virtual time of that moment.

@@ -88,10 +88,10 @@ def wider_heads(graph: Graph, base: Graph) -> Iterator[str]:
     widths = [
         {
             visit.module: visit.part.arguments["d_k"]
-            for visit in visits(each.root, "weights")
+            for visit in visits(checked.root, "weights")
             if isinstance(visit.part, Part) and "d_k" in visit.part.arguments
         }
-        for each in (graph, base)
+        for checked in (graph, base)
     ]
     now, before = widths
     yield from (path for path in now if path in before and now[path] != before[path])
@@ -99,7 +99,7 @@ def wider_heads(graph: Graph, base: Graph) -> Iterator[str]:
 
 def _uses(graph: Graph) -> dict[str, _Use]:
     """Return every weight of a graph by its path."""
-    found: dict[str, _Use] = {}
+    uses: dict[str, _Use] = {}
     for visit in visits(graph.root, "weights"):
         if not isinstance(visit.part, Part):
             continue
@@ -107,8 +107,8 @@ def _uses(graph: Graph) -> dict[str, _Use]:
         for name, shape in visit.part.own_weights().items():
             words = tuple(block.fans.get(name, "").split()) or ("out", *["in"] * (len(shape) - 1))
             multiplier = block.multiplier(visit.part.arguments)
-            found[f"{visit.module}.{name}"] = _Use(shape, words, multiplier)
-    return {path: found[path] for path in graph.root.weights()}
+            uses[f"{visit.module}.{name}"] = _Use(shape, words, multiplier)
+    return {path: uses[path] for path in graph.root.weights()}
 
 
 def _growth(path: str, now: _Use, before: _Use) -> Growth:

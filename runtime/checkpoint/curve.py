@@ -224,7 +224,7 @@ def misplaced(curve: Curve, updates: int, at: str) -> Iterator[Finding]:
             level = "warning" if number else "error"
         else:
             continue
-        place = at + pointer(number)
-        yield Finding(code="R08", level=level, at=place, problem=problem, help=help_)
+        path = at + pointer(number)
+        yield Finding(code="R08", level=level, at=path, problem=problem, help=help_)
         if stretch.until >= updates:
             return  # the pieces behind it are not reached either

@@ -112,11 +112,11 @@ class Objective:
             changed[name] = {**model, "params": {**model.get("params", {}), **params}}
         else:
             changed |= params
-        known = deployed_graph(self.graph).params
+        declared = deployed_graph(self.graph).params
         for key in params:
-            if key not in known:
+            if key not in declared:
                 problem = f"'{deployed_graph(self.graph).name}' has no param '{key}'"
-                raise InputError(problem, location=pointer(key), help=did_you_mean(key, known))
+                raise InputError(problem, location=pointer(key), help=did_you_mean(key, declared))
         try:
             return graph_of_inputs(self.loaded, changed, self.columns, complete=False)
         except SpecError as error:

@@ -85,9 +85,9 @@ def validator(
             values["answers"] = pairs[:MOST_SHOWN]
             if shown:
                 values["samples"] = sample_table(some, answers, str(run.answers), most=shown)
-        named = {source: inner for source, inner in by_source.items() if source is not None}
+        scores = {source: inner for source, inner in by_source.items() if source is not None}
         return values | {
-            f"{s}/{n}": value for s, inner in named.items() for n, value in inner.items()
+            f"{s}/{n}": value for s, inner in scores.items() for n, value in inner.items()
         }
 
     return validate

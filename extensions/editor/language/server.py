@@ -163,9 +163,9 @@ def _texts(server: SpecServer) -> None:
     @server.feature(lsp.INITIALIZE)
     def settings(params: lsp.InitializeParams) -> None:
         options = params.initialization_options
-        named = options.get("files") if isinstance(options, dict) else None
-        if isinstance(named, list) and all(isinstance(pattern, str) for pattern in named):
-            server.files = tuple(named)
+        patterns = options.get("files") if isinstance(options, dict) else None
+        if isinstance(patterns, list) and all(isinstance(pattern, str) for pattern in patterns):
+            server.files = tuple(patterns)
 
     @server.feature(lsp.INITIALIZED)
     def ready(_: lsp.InitializedParams) -> None:

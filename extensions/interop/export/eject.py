@@ -202,9 +202,9 @@ def ejected_text(graph: Graph, *, trained: bool = False, ids: str = "") -> tuple
     program = lower(graph)
     source = program.source if trained else program.source + _initialize(graph)
     stepping = _STEPPING if graph.step_axis is not None else ()
-    wanted = [SourceSymbol(f"{ROOT}.{module}", name) for module, name in stepping]
-    wanted += [] if trained else [SourceSymbol(GENERATED, "initialize")]
-    gatherer, titles = bundle(program, source, wanted)
+    symbols = [SourceSymbol(f"{ROOT}.{module}", name) for module, name in stepping]
+    symbols += [] if trained else [SourceSymbol(GENERATED, "initialize")]
+    gatherer, titles = bundle(program, source, symbols)
     name = gatherer.names()[SourceSymbol(GENERATED, program.root)]
     use = f"{_NEEDS}\n\n{_use(graph, name, trained=trained)}{ids}"
     return name, head_text(graph, program, use) + gatherer.render(titles)
@@ -213,7 +213,7 @@ def ejected_text(graph: Graph, *, trained: bool = False, ids: str = "") -> tuple
 def bundle(
     program: Program,
     source: str,
-    wanted: Iterable[SourceSymbol],
+    symbols: Iterable[SourceSymbol],
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Gatherer, dict[str, str]]:
     """Return a program with the definitions that it needs, and the titles of its sections.
@@ -221,7 +221,7 @@ def bundle(
     Args:
         program: the program of a graph.
         source: its source, possibly with additions.
-        wanted: definitions to include besides the class of the model.
+        symbols: definitions to include besides the class of the model.
         more: texts to include whole, by the names of the modules that they stand for.
 
     Raises:
@@ -237,7 +237,7 @@ def bundle(
         gatherer.add_text(module, text, ())
     for module, text in more.items():
         gatherer.add_text(module, text)
-    for symbol in (*wanted, SourceSymbol(GENERATED, program.root)):
+    for symbol in (*symbols, SourceSymbol(GENERATED, program.root)):
         gatherer.want(symbol)
     defaults = defaults_of(gatherer.classes())
     for module, text in texts.items():

@@ -145,22 +145,24 @@ def _parameters(definition: ast.ClassDef) -> Iterator[Edit]:
         if not isinstance(method, ast.FunctionDef):
             continue
         names = [argument.arg for argument in method.args.args]
-        place = names.index(ROWS) if ROWS in names else 0
-        if place and _ROWS_TYPE in ast.unparse(method.args.args[place].annotation or method.args):
-            places[method.name] = place - 1
-            yield _without(method.args.args, method.args.defaults, place)
+        position = names.index(ROWS) if ROWS in names else 0
+        if position and _ROWS_TYPE in ast.unparse(
+            method.args.args[position].annotation or method.args
+        ):
+            places[method.name] = position - 1
+            yield _without(method.args.args, method.args.defaults, position)
     for call in ast.walk(definition):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-            place = places.get(call.func.attr, len(call.args))
-            if place < len(call.args):
-                yield Edit(_end(call.args[place - 1]), _end(call.args[place]))
+            position = places.get(call.func.attr, len(call.args))
+            if position < len(call.args):
+                yield Edit(_end(call.args[position - 1]), _end(call.args[position]))
 
 
-def _without(arguments: list[ast.arg], defaults: list[ast.expr], place: int) -> Edit:
+def _without(arguments: list[ast.arg], defaults: list[ast.expr], position: int) -> Edit:
     """Return the edit that removes an argument with its default, and the comma before it."""
     first = len(arguments) - len(defaults)
     before, end = (
         _end(defaults[index - first] if index >= first else arguments[index])
-        for index in (place - 1, place)
+        for index in (position - 1, position)
     )
     return Edit(before, end)

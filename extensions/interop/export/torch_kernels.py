@@ -56,7 +56,7 @@ def attend(  # noqa: PLR0913 - the arguments of the function that this replaces
     elementwise: bool = False,  # noqa: ARG001 - an argument of the function that this replaces
     kind: str = "softmax",
     sinks: Tensor | None = None,
-    told: dict[str, Tensor] | None = None,
+    returned: dict[str, Tensor] | None = None,
     cores: Cores | None = None,  # noqa: ARG001 - an argument of the function that this replaces
 ) -> Tensor:
     """Compute scaled dot-product attention.
@@ -77,14 +77,14 @@ def attend(  # noqa: PLR0913 - the arguments of the function that this replaces
         elementwise: not used.
         kind: function that turns scores into weights.
         sinks: logits [H] of a further key whose value is zero.
-        told: gets the `scores` before masks, and the `weights` before dropout, [B, H, T, S]; then
-            `mask_BS` may also be [B or 1, 1, T, S].
+        returned: gets the `scores` before masks and the `weights` before dropout, [B, H, T, S];
+            then `mask_BS` may also be [B or 1, 1, T, S].
         cores: not used.
 
     Returns:
         softmax(q k^T / sqrt(K)) v, [B, H, T, V]; zeros for rows whose keys are all masked.
     """
-    normalized = kind == "softmax" and sinks is None and told is None
+    normalized = kind == "softmax" and sinks is None and returned is None
     if not normalized or score is not None or after_softmax is not None:
         weight_BHTS = weigh(
             query_BHTK,
@@ -99,7 +99,7 @@ def attend(  # noqa: PLR0913 - the arguments of the function that this replaces
             after_softmax=after_softmax,
             kind=kind,
             sinks=sinks,
-            told=told,
+            returned=returned,
         )
         shared = query_BHTK.size(1) // value_BGSV.size(1)
         weight_BHTS = F.dropout(weight_BHTS, dropout).to(value_BGSV.dtype)

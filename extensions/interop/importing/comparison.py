@@ -217,7 +217,7 @@ def _outputs(
         for inputs in (batch.ours, batch.theirs)
     )
     with torch.no_grad():
-        return tuple(model(**inputs) for model, inputs in zip((ours, theirs), sides, strict=True))  # type: ignore[return-value]
+        return tuple(model(**inputs) for model, inputs in zip((ours, theirs), sides, strict=True))
 
 
 def _field(outputs: Any, name: str) -> Tensor | None:

@@ -159,8 +159,8 @@ def _repeat(values: Values, repeat: Any, to: Any) -> list[Any]:
 
 def _kinds(values: Values, kinds: str, kind: Any) -> list[bool]:
     """Return for each entry of a list whether it is a value."""
-    wanted = values.value_of(kind)
-    return [type(entry) is type(wanted) and entry == wanted for entry in values.listed(kinds)]
+    value = values.value_of(kind)
+    return [type(entry) is type(value) and entry == value for entry in values.listed(kinds)]
 
 
 def _marks(values: Values, marks: str, to: Any) -> list[bool]:

@@ -212,7 +212,7 @@ class TextSettings(ColumnSettings):
         readers: Readers,
     ) -> Iterator[SettingError]:
         """Yield an error for each noise of unknown sources, or of words that have tags."""
-        train = [place[2] for place in readers if place[:2] == ("train", "sources")]
+        train = [path[2] for path in readers if path[:2] == ("train", "sources")]
         tagged = [other for other, settings in columns.items() if name in settings.words_of]
         for number, noise in enumerate(self.noise):
             at = ("columns", name, "noise", number)

@@ -134,10 +134,10 @@ def stages_of(
                 location=f"#{pointer('data', 'mixture', number, 'weights')}",
                 help="increase the weights",
             )
-    begin, left = 0, list[MixtureStage]()
+    begin, remaining = 0, list[MixtureStage]()
     for end, weights in zip(ends_of(stages, updates), all_weights, strict=True):
         if end is None or end > done:
             count = None if end is None else end - max(begin, done)
-            left.append(MixtureStage(count, weights, begins=begin > 0 and begin >= done))
+            remaining.append(MixtureStage(count, weights, begins=begin > 0 and begin >= done))
         begin = end or 0
-    return left or [MixtureStage()]
+    return remaining or [MixtureStage()]

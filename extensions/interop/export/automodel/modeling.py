@@ -109,8 +109,8 @@ def modeling(
     }
     fields |= _fields(graph, interface, memory)
     wrapper = HEADS[interface.head].substitute(fields).replace("$ROOT", ROOT)
-    gatherer, titles = bundle(program, source, wanted=(), more={_WRAPPER: wrapper})
-    core, _ = bundle(program, source, wanted=())
+    gatherer, titles = bundle(program, source, symbols=(), more={_WRAPPER: wrapper})
+    core, _ = bundle(program, source, symbols=())
     titles[_WRAPPER] = "The interface of transformers."
     names = gatherer.names()
     return Modeling(
