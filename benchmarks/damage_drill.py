@@ -27,7 +27,7 @@ from kill_drill import same
 from kill_drill_runs import write_run
 from weft import InputError
 
-Damage = Callable[[Path, Path], None]
+Damage = Callable[[Path, Path], object]
 CHANCE = random.Random(9)
 
 

@@ -67,7 +67,7 @@ _PHRASES: dict[str, str] = {
 
 _MOST_DIGITS = 1e9
 """Whole numbers from here on are written with an exponent."""
-_EXPECTED = frozenset({"none", "plain", "layer_norm", "keys_values", "query_value"})
+_EXPECTED = frozenset({"none", "plain", "layer_norm", "keys_values", "query_value", "softmax"})
 """Choices that are shown only where they differ from the default."""
 _QUIET = frozenset({"dropout", "eps", "bias", "causal", "order", "scale"})
 """Params that a picture omits or shows in another way."""
