@@ -272,10 +272,10 @@ class Contract:
             _refuse_twice([port.name for port in ports], side, wrong)
         if not signature.outputs:
             raise wrong("signature", "it has no outputs", "add outputs=(port('y', ...),)")
-        for port in signature.outputs:
-            if port.optional:
-                problem = f"the output '{port.name}' is optional"
-                raise wrong("signature", problem, "remove '?'; leave the port out of outputs")
+        if all(port.optional for port in signature.outputs):
+            first = signature.outputs[0].name
+            problem = f"the output '{first}' is optional, and there is no required one"
+            raise wrong("signature", problem, "remove '?' from one of the outputs")
         self._slots(signature.slots, taken)
         for axis, behavior in signature.behavior.items():
             if behavior not in typing.get_args(Behavior):

@@ -223,10 +223,11 @@ def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source:
     if error["type"] == "extra_forbidden":
         if others := _types_with(last, loc[:-1], form):
             chosen = _inner(value, [*loc[:-1], "type"])
+            type_ = "the default type" if chosen is None else f"the type '{chosen}'"
             return Finding(
                 code="S03",
                 at=at,
-                problem=f"key '{last}' does not belong to the type '{chosen}'",
+                problem=f"key '{last}' does not belong to {type_}",
                 help=f"remove it, or set 'type' to {alternatives(others)}",
                 source=source,
                 fix=removing(at),

@@ -56,6 +56,7 @@ ALLOWED = {
     "runtime/train/device.py: setting of torch": "restored after a training",
     "runtime/train/distributed/world.py: setting of torch": "a rank has a process of its own",
     # Objects that are not modules.
+    "runtime/train/recipe/optimize.py: namespace": "what the scaler of float16 sets",
     "runtime/cli/common/command.py: attribute": "the settings of a command's help",
     "runtime/cli/main.py: attribute": "the streams of the process",
     "runtime/analysis/profile_summary.py: method": "seconds of forward passes",

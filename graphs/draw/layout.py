@@ -165,7 +165,7 @@ class _Layout:
 
     def _place_slots(self, frame: Frame, box: Box, part: Part, path: str) -> None:
         """Where every copy is drawn, list what fills slots, and draw the templates among it."""
-        if not self.unfolded or not box.words.parts:
+        if not self.unfolded:
             return
         box.lines = [f"{slot.replace('_', ' ')}: {text}" for slot, text in box.words.parts]
         for below, entries, template in slot_templates(part, path):

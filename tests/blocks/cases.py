@@ -58,7 +58,7 @@ def checked(block: BlockType, params: Mapping[str, Any], *, steps: bool) -> Grap
         "name": "one",
         "axes": {axis: "batch" if axis == "B" else "time" for axis in axes},
         "inputs": wired,
-        "outputs": {port.name: f"node.{port.name}" for port in signature.outputs},
+        "outputs": {p.name: f"node.{p.name}" for p in signature.outputs if not p.optional},
         "nodes": {
             "node": {
                 "use": block.key,

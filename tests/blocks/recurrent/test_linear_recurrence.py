@@ -105,22 +105,22 @@ def test_the_state_is_kept_at_masked_positions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "step", "code", "text"),
+    ("inputs", "code", "text"),
     [
-        ({"x": "f[B T 8]", "a": "f[B T 4]"}, "", "T03", "8"),
-        ({"x": "f[B T 8]", "a": "f[B T]"}, "", "T04", "b t d"),
-        ({"x": "f[B T 8]"}, "", "W01", "port 'a'"),
-        ({"x": "f[B T 8]", "a": "f[B S 8]"}, "", "T03", "S"),
-        ({"x": "f[B T 8]", "a": "f[B T 8]", "start": "f[B T 8]"}, "", "T04", "b d"),
-        ({"x": "f[B T 8]", "a": "mask[B T 8]"}, "", "T02", "kind"),
-        ({"x": "f[B T 8]", "a": "f[B T 8]", "h": "f[B 8]"}, "", "N03", "no port 'h'"),
+        ({"x": "f[B T 8]", "a": "f[B T 4]"}, "T03", "8"),
+        ({"x": "f[B T 8]", "a": "f[B T]"}, "T04", "b t d"),
+        ({"x": "f[B T 8]"}, "W01", "port 'a'"),
+        ({"x": "f[B T 8]", "a": "f[B S 8]"}, "T03", "S"),
+        ({"x": "f[B T 8]", "a": "f[B T 8]", "start": "f[B T 8]"}, "T04", "b d"),
+        ({"x": "f[B T 8]", "a": "mask[B T 8]"}, "T02", "kind"),
+        ({"x": "f[B T 8]", "a": "f[B T 8]", "h": "f[B 8]"}, "N03", "no port 'h'"),
     ],
 )
 def test_a_wrong_recurrence_is_found_at_its_node(
-    inputs: dict[str, str], step: str, code: str, text: str
+    inputs: dict[str, str], code: str, text: str
 ) -> None:
     """Each mistake has its code, and names what is wrong or what to write instead."""
-    findings = findings_of(spec_of("linear_recurrence@1", inputs, step))
+    findings = findings_of(spec_of("linear_recurrence@1", inputs))
 
     finding = next(finding for finding in findings if finding.code == code)
     assert text in " ".join([finding.problem, *finding.evidence, finding.help])

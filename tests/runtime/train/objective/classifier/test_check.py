@@ -26,7 +26,7 @@ FAULTS: list[tuple[dict[str, Any], str, str, str]] = [
     ({"data.train": {"jsonl": {"files": ["trian.jsonl"]}}},
      "R02", "/data/train/jsonl/files/0", "train"),
     ({"auxiliary": 0.5}, "R01", "/auxiliary", "remove"),
-    ({"optimizer": {"momentum": 0.5}}, "R01", "/optimizer/momentum", "'type' to muon or sgd"),
+    ({"optimizer": {"momentum": 0.5}}, "S03", "/optimizer/momentum", "'type' to muon or sgd"),
     ({"evaluate.patience": 3}, "R01", "/evaluate/patience", "lower 'patience'"),
     ({"evaluate.metrics": ["f1:labl"], "evaluate.best": "loss"},
      "R04", "/evaluate/metrics/0/column", "label"),
