@@ -104,9 +104,15 @@ def test_renamed_nodes_correspond_and_give_the_params() -> None:
         (
             {
                 "outputs": {"logits": "act.y"},
-                "nodes": {"act": {"use": "activation@1", "in": {"x": "head.y"}}},
+                "nodes": {
+                    "act": {
+                        "use": "elementwise@1",
+                        "params": {"y": "relu(x)"},
+                        "in": {"x": "head.y"},
+                    }
+                },
             },
-            ["'act' (activation@1) has no counterpart", "the outputs are logits"],
+            ["'act' (elementwise@1) has no counterpart", "the outputs are logits"],
         ),
     ],
 )
