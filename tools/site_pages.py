@@ -186,7 +186,9 @@ def _blocks() -> str:
 
 
 def _default(field: Any) -> str:
-    return "required" if field.is_required() else f"`{json.dumps(field.default)}`"
+    if field.is_required():
+        return "required"
+    return f"`{json.dumps(field.get_default(call_default_factory=True))}`"
 
 
 def _cell(text: str) -> str:
