@@ -21,11 +21,10 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
-from results import write_row
+from results import add_rows_option, write_row
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -175,7 +174,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of the CPU (default: 1)")
     parser.add_argument("--only", nargs="*", choices=KERNELS, help="kernels to measure")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to try this program")
-    parser.add_argument("--rows", type=Path, help="file to which each row is appended as JSON")
+    add_rows_option(parser)
     options = parser.parse_args()
     if options.quick:
         options.tokens, options.heads, options.shapes, options.rounds = 256, 2, 3, 1

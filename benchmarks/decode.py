@@ -33,7 +33,7 @@ from typing import Any
 import torch
 from decoders import DECODERS, Decode, Work
 from generators import GENERATORS
-from results import write_row
+from results import add_rows_option, write_row
 from train import How, peak_flops
 
 VOCAB = 37_000
@@ -272,7 +272,7 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="*", metavar="NAME", help="contestants, such as 'weft bfloat16'"
     )
-    parser.add_argument("--rows", type=Path, help="file to which each row is appended as JSON")
+    add_rows_option(parser)
     options = parser.parse_args()
     if options.generate and options.beams:
         parser.error("--beams: --generate decodes greedily; leave it out")

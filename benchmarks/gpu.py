@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 import weft
 from contestants import VOCAB
-from results import write_row
+from results import add_rows_option, write_row
 from train import finished, make_batches, shifted
 from weft.blocks.kernels.losses.cross_entropy import smoothed_cross_entropy
 from weft.blocks.kernels.processor import processor_name
@@ -68,7 +67,7 @@ def main() -> None:
     parser.add_argument("--layers", nargs="*", type=int, default=DEPTHS, help="depths to measure")
     parser.add_argument("--mode", choices=("layers", "eager"), default="layers")
     parser.add_argument("--tokens", type=int, default=2048, help="target tokens of the update")
-    parser.add_argument("--rows", type=Path, help="file to which each row is appended as JSON")
+    add_rows_option(parser)
     options = parser.parse_args()
     on_gpu = options.device == "cuda"
     if on_gpu and not torch.cuda.is_available():

@@ -7,11 +7,10 @@ import platform
 import shutil
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import torch
 from checkout import ROOT
-from results import write_row
+from results import add_rows_option, write_row
 from weft.blocks.kernels.processor import processor_name
 
 PACKAGES = ("torch", "triton", "transformers", "eole", "ctranslate2")
@@ -47,7 +46,7 @@ def main() -> int:
     """Print the facts; return 1 without the device."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
-    parser.add_argument("--rows", type=Path, help="file to which the facts are appended as JSON")
+    add_rows_option(parser)
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         print("no CUDA device; --device cpu --quick tries this program without one")

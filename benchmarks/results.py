@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+
+def add_rows_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--rows`, whose value `write_row` takes."""
+    parser.add_argument("--rows", type=Path, help="file to which each row is appended as JSON")
 
 
 def write_row(path: Path | None, row: Mapping[str, Any]) -> None:

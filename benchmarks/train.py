@@ -32,13 +32,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import torch
 from contestants import CONTESTANTS
 from peers import BASE, BIG, Size
-from results import write_row
+from results import add_rows_option, write_row
 from torch import Tensor, nn
 
 BATCHES = 4
@@ -392,7 +391,7 @@ def main() -> None:
     parser.add_argument(
         "--forms", nargs="*", help="shipped, best (default: both; on CUDA only best)"
     )
-    parser.add_argument("--rows", type=Path, help="file to which each row is appended as JSON")
+    add_rows_option(parser)
     parser.add_argument("--unpadded", action="store_true", help="also train Weft on unpadded rows")
     parser.add_argument("--quick", action="store_true", help="bfloat16, 2048 tokens, only Marian")
     options = parser.parse_args()
