@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import torch
 from torch import Tensor
+from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import analyse
 from weft.graphs.ir.graph import BlockNode, Graph, Part
 from weft.runtime.codegen.build import build
+from weft.runtime.decode.stepper import reorder
 from weft.specs.findings import Finding
 from weft.specs.load import loaded
 
@@ -71,3 +74,30 @@ def part_of(graph: Graph) -> Part:
     (node,) = graph.root.nodes
     assert isinstance(node, BlockNode)
     return node.part
+
+
+def assert_steps_agree(
+    model: Any, inputs: dict[str, Tensor], together: int, axis: int = 1, **fixed: Tensor
+) -> None:
+    """Compare the steps of a model with the result of all positions, also after a reordering.
+
+    Args:
+        model: a model in float64, whose output is `y`.
+        inputs: its inputs along time, for two sentences of three rows each, [6, 6, ...].
+        together: positions of a step.
+        axis: the axis of the output that is time.
+        fixed: inputs that do not move, each once for all rows.
+    """
+    parents, turn = torch.tensor([2, 0, 0, 3, 5, 4]), 3
+    rebuilt = {n: torch.cat([v[parents, :turn], v[:, turn:]], 1) for n, v in inputs.items()}
+    before, after = model(**inputs, **fixed)["y"], model(**rebuilt, **fixed)["y"]
+
+    state = model.begin(Capacity(2, 3, 6, torch.float64, torch.device("cpu")), **fixed)
+    for position in range(0, 6, together):
+        if position == turn:
+            reorder(state, parents, position)
+        some = {name: value[:, position : position + together] for name, value in inputs.items()}
+        y = model.step(**some, state=state, position=position)["y"]
+
+        expected = before if position < turn else after
+        torch.testing.assert_close(y, expected.narrow(axis, position, together))

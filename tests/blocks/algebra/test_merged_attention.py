@@ -17,10 +17,9 @@ from weft.graphs.passes.unpad import plan_unpad, unpad
 from weft.runtime.analysis.attention_weights import recording
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.module import lower
-from weft.runtime.decode.stepper import reorder
 from weft.specs.findings import InputError
 
-from ..single_node import graph_of
+from ..single_node import assert_steps_agree, graph_of
 
 SPLIT = {"y": "b t (h k) -> b h t k", "sizes": {"h": 2}}
 
@@ -238,20 +237,9 @@ def test_steps_of_merged_nodes_give_the_parallel_result(form: str, together: int
     model, _, graph = models_of(FORMS[form])
     model.eval()
     inputs = drawn(graph, 6, 6)
-    parents, turn = torch.tensor([2, 0, 0, 3, 5, 4]), 3
-    rebuilt = {n: torch.cat([v[parents, :turn], v[:, turn:]], 1) for n, v in inputs.items()}
     time = [str(axis) for axis in graph.outputs["y"].axes].index("T")
-    before, after = model(**inputs)["y"], model(**rebuilt)["y"]
 
-    state = model.begin(Capacity(2, 3, 6, torch.float64, torch.device("cpu")))
-    for position in range(0, 6, together):
-        if position == turn:
-            reorder(state, parents, position)
-        some = {name: value[:, position : position + together] for name, value in inputs.items()}
-        y = model.step(**some, state=state, position=position)["y"]
-
-        expected = before if position < turn else after
-        torch.testing.assert_close(y, expected.narrow(time, position, together))
+    assert_steps_agree(model, inputs, together, time)
 
 
 MEMORY: dict[str, dict[str, Any]] = {

@@ -13,10 +13,9 @@ from weft.blocks.kernels.decode_state import Capacity
 from weft.graphs.cost.decode_state import state_by_node
 from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build
-from weft.runtime.decode.stepper import reorder
 from weft.runtime.prove.prove import prove
 
-from ..single_node import findings_of, graph_of
+from ..single_node import assert_steps_agree, findings_of, graph_of
 
 
 def node(use: str, params: dict[str, Any], **wires: str) -> dict[str, Any]:
@@ -126,19 +125,8 @@ def test_steps_of_attention_written_out_give_the_parallel_result(
     """Also several positions at once, and after the rows were reordered."""
     model: Any = model_of(graph_of(changed(**VARIANTS[variant])))
     inputs = drawn(6, 6)
-    heads, parents, turn = inputs.pop("heads"), torch.tensor([2, 0, 0, 3, 5, 4]), 3
-    rebuilt = {n: torch.cat([v[parents, :turn], v[:, turn:]], 1) for n, v in inputs.items()}
-    before, after = model(heads=heads, **inputs)["y"], model(heads=heads, **rebuilt)["y"]
 
-    state = model.begin(Capacity(2, 3, 6, torch.float64, torch.device("cpu")), heads=heads)
-    for position in range(0, 6, together):
-        if position == turn:
-            reorder(state, parents, position)
-        span = slice(position, position + together)
-        some = {name: value[:, span] for name, value in inputs.items()}
-        y = model.step(**some, state=state, position=position)["y"]
-
-        torch.testing.assert_close(y, (before if position < turn else after)[:, span])
+    assert_steps_agree(model, inputs, together, heads=inputs.pop("heads"))
 
 
 def test_steps_behind_vectors_in_front_give_the_parallel_result() -> None:

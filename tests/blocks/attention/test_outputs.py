@@ -14,9 +14,8 @@ from weft.graphs.ir.graph import Graph
 from weft.graphs.passes.unpad import unpad
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.module import lower
-from weft.runtime.decode.stepper import reorder
 
-from ..single_node import findings_of, graph_of, part_of
+from ..single_node import assert_steps_agree, findings_of, graph_of, part_of
 
 TYPES = {"x": "f[B T 8]", "mask": "mask[B T]", "memory": "f[B S 8]", "memory_mask": "mask[B S]"}
 
@@ -131,19 +130,8 @@ def test_steps_return_the_rows_of_the_next_queries(form: str, together: int) -> 
     graph = graph_of(read_again(FORMS[form]))
     model: Any = build(graph).double().eval()
     inputs = drawn(graph, 6, 6)
-    parents, turn = torch.tensor([2, 0, 0, 3, 5, 4]), 3
-    rebuilt = {n: torch.cat([v[parents, :turn], v[:, turn:]], 1) for n, v in inputs.items()}
-    before, after = model(**inputs)["y"], model(**rebuilt)["y"]
 
-    state = model.begin(Capacity(2, 3, 6, torch.float64, torch.device("cpu")))
-    for position in range(0, 6, together):
-        if position == turn:
-            reorder(state, parents, position)
-        span = slice(position, position + together)
-        some = {name: value[:, span] for name, value in inputs.items()}
-        y = model.step(**some, state=state, position=position)["y"]
-
-        torch.testing.assert_close(y, (before if position < turn else after)[:, span])
+    assert_steps_agree(model, inputs, together)
 
 
 @pytest.mark.parametrize("together", [1, 3])
@@ -198,7 +186,7 @@ def test_a_block_in_a_slot_has_its_output_alone() -> None:
 
 
 def test_unpadded_attention_returns_them_padded() -> None:
-    """Masked keys have the weight 0, and queries that are padding count for nothing."""
+    """Masked keys have the weight 0; weights of padded queries are not compared."""
     nodes = {
         "map": node("linear@1", {"d_out": 8}, x="x"),
         "node": node("attention@1", {"heads": 2}, x="map.y", mask="mask"),

@@ -197,7 +197,7 @@ def test_what_is_no_model_leaves_nothing(
     change: dict[str, bytes | None],
     problem: str,
 ) -> None:
-    """A damaged file, a path out of the folder, and files that are no model."""
+    """A damaged file, a path out of the folder, and files that belong to no model."""
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
     changed = {**files, **change}
     commit = server.commit(REPO, {name: data for name, data in changed.items() if data is not None})
