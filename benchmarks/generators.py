@@ -22,10 +22,11 @@ def config(work: Work) -> Any:
     return GPT2Config(vocab_size=work.vocab, bos_token_id=None, eos_token_id=None)
 
 
-def weft(work: Work, *, half: bool, quantize: bool = False) -> Decode:
-    """Make a generator that works like `weft generate`."""
+def weft(work: Work, *, half: bool, quantize: bool = False, graphs: bool = False) -> Decode:
+    """Make a generator that works like `weft generate`, optionally with `--compile graphs`."""
     import weft
-    from weft.runtime.compile.decoder import Passes, use_passes
+    from weft.runtime.compile.decode_compile import Steps
+    from weft.runtime.compile.decoder import Passes, use_passes, use_steps
     from weft.runtime.data.prompts import WrittenIds
     from weft.runtime.decode.decode import Request
     from weft.runtime.decode.predictors.continuing import Continuing
@@ -37,9 +38,15 @@ def weft(work: Work, *, half: bool, quantize: bool = False) -> Decode:
     keep_freed_memory(WHILE_DECODING)
     model: Any = weft.build(weft.load("gpt2", vocab=work.vocab)).eval().to(work.device)
     use_passes(model, Passes("int8" if quantize else "none"))
+    use_steps(model, Steps("graphs" if graphs else "off"))
     settings = GenerateSettings(max_new=work.length)
 
-    def decode(sources: Sources, _: int) -> Sequence[Sequence[int]]:
+    seen: set[int] = set()
+
+    def decode(sources: Sources, beam: int) -> Sequence[Sequence[int]]:
+        if graphs and len(sources) not in seen:  # steps are recorded when they run a second time
+            seen.add(len(sources))
+            decode(sources, beam)
         context = Context((model,), {TEXT: PromptText(WrittenIds(), ())}, TEXT, half=half)
         requests = [Request((), prompt=ids) for ids in sources]
         outputs = Continuing.of(context, settings).decode_requests(requests)
@@ -112,6 +119,7 @@ def ctranslate2(work: Work, folder: Path, *, kind: str) -> Decode:
 GENERATORS: dict[str, Callable[[Work, Path], Decode]] = {
     "weft float32": lambda work, _: weft(work, half=False),
     "weft bfloat16": lambda work, _: weft(work, half=True),
+    "weft graphs, bfloat16": lambda work, _: weft(work, half=True, graphs=True),
     "weft int8, float32": lambda work, _: weft(work, half=False, quantize=True),
     "weft int8, bfloat16": lambda work, _: weft(work, half=True, quantize=True),
     "Hugging Face float32": lambda work, _: hugging_face(work, half=False),

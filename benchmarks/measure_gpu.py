@@ -55,7 +55,7 @@ ON_GPU = (
     "CTranslate2 int8, bfloat16",
 )
 """Decoders that run on a GPU."""
-GENERATORS = ("weft bfloat16", "Hugging Face bfloat16")
+GENERATORS = ("weft bfloat16", "weft graphs, bfloat16", "Hugging Face bfloat16")
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,8 @@ def parts(device: str, *, quick: bool = False, short: bool = False) -> list[Part
 
     def tests(*files: str) -> list[str]:
         pytest = [sys.executable, "-m", "pytest", "-q", "-W", "default", "-p", "no:cacheprovider"]
-        return [*pytest, "-m", "gpu", *files]
+        together = ["-n", "4"] if importlib.util.find_spec("xdist") else []
+        return [*pytest, *together, "-m", "gpu", *files]
 
     if quick:
         train = ["--precision", "float32", "--tokens", "128", "--rounds", "1", "--forms", "shipped"]
@@ -125,19 +126,19 @@ def parts(device: str, *, quick: bool = False, short: bool = False) -> list[Part
     decode = ["--sentences", "256", "--rounds", "2" if short else "5", "--only"]
     decoders = [name for name in ON_GPU if "bfloat16" in name] if short else ON_GPU
     return [
-        Part("tests", tests("tests/gpu", "--deselect", "tests/gpu/test_distributed.py"), 90),
-        Part("training base", benchmark("train", "--sizes", "base", *train), 100),
-        Part("training big", benchmark("train", "--sizes", "big", *train), 80),
-        Part("decoding", benchmark("decode", *decode, *decoders), 70),
-        Part("training GPT-2", benchmark("train", "--sizes", "gpt2", *train[:4]), 40),
+        Part("tests", tests("tests/gpu", "--deselect", "tests/gpu/test_distributed.py"), 60),
+        Part("training base", benchmark("train", "--sizes", "base", *train), 110),
+        Part("training big", benchmark("train", "--sizes", "big", *train), 90),
+        Part("decoding", benchmark("decode", *decode, *decoders), 50),
+        Part("training GPT-2", benchmark("train", "--sizes", "gpt2", *train[:4]), 50),
         Part("decoding GPT-2", benchmark("decode", "--generate", *decode, *GENERATORS), 30),
         Part(
             "distributed",
             tests("tests/gpu/test_distributed.py", "tests/runtime/train/test_trainer.py"),
-            40,
+            50,
         ),
-        Part("attention", benchmark("attention", *(["--shapes", "12"] if short else [])), 30),
-        Part("first update", benchmark("gpu"), 60),
+        Part("attention", benchmark("attention", *(["--shapes", "12"] if short else [])), 20),
+        Part("first update", benchmark("gpu"), 20),
     ]
 
 

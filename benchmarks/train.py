@@ -156,11 +156,11 @@ def weft_step(
     def loss(source: Tensor, target: Tensor) -> Tensor:
         inputs = inputs_of(how.size, source, target)
         if id(target) not in known:  # there are few batches, and they are kept, so ids are stable
-            known[id(target)] = {
-                name: int(non_padding(ids, 0).sum())
-                for name, ids in inputs.items()
-                if name != "source_mask"
+            masks = {
+                "source_mask": source != 0,
+                "target": non_padding(inputs.get("target", target), 0),
             }
+            known[id(target)] = {name: int(mask.sum()) for name, mask in masks.items()}
         with torch.autocast(how.device, torch.bfloat16, enabled=how.half):
             return fused_loss(model, head, inputs, target, known[id(target)])
 

@@ -299,16 +299,17 @@ def varlen_attend(
     sentences, _, length, _ = query_BHTK.shape
     keys = key_BGSK.size(2)
     key, value = (part.transpose(1, 2).flatten(0, 1) for part in (key_BGSK, value_BGSV))
-    lengths_B = torch.full((sentences,), keys, device=query_BHTK.device)
+    # Inductor cannot compile a running sum of a constant that depends on the shape.
+    ordinals = torch.arange(sentences + 1, device=query_BHTK.device)
+    starts = ordinals * keys
     if mask_BS is not None:
         unmasked = mask_BS.flatten().nonzero()[:, 0]
-        key, value, lengths_B = key[unmasked], value[unmasked], mask_BS.sum(1)
-    all_B = torch.full_like(lengths_B, length)
+        key, value, starts = key[unmasked], value[unmasked], _starts(mask_BS.sum(1))
     y = _varlen(
         query_BHTK.transpose(1, 2).flatten(0, 1),
         key,
         value,
-        (all_B, lengths_B),
+        (ordinals * length, starts),
         (length, keys),
         causal=causal,
         scale=scale,
@@ -364,7 +365,7 @@ def varlen_unpadded(
         query_RHK,
         key_SGK,
         value_SGV,
-        (reads.mask.sum(1), read.mask.sum(1)),
+        (_starts(reads.mask.sum(1)), _starts(read.mask.sum(1))),
         (reads.mask.size(1), read.mask.size(1)),
         causal=causal,
         scale=scale,
@@ -375,7 +376,7 @@ def _varlen(
     query_RHK: Tensor,
     key_SGK: Tensor,
     value_SGV: Tensor,
-    lengths: tuple[Tensor, Tensor],
+    starts: tuple[Tensor, Tensor],
     longest: tuple[int, int],
     *,
     causal: bool,
@@ -383,8 +384,8 @@ def _varlen(
 ) -> Tensor:
     """Call torch's kernel.
 
-    `lengths` holds the lengths of the query and key rows, [B] each, and `longest` an upper
-    bound of each of them.
+    `starts` holds the starts of the query and key rows and the end of the last one, [B + 1] each,
+    and `longest` an upper bound of their lengths.
     """
     from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - new in torch
 
@@ -392,19 +393,22 @@ def _varlen(
     if groups != heads:  # older versions of torch lack grouped-query attention here
         shared = heads // groups
         key_SGK, value_SGV = (x.repeat_interleave(shared, 1) for x in (key_SGK, value_SGV))
-    starts, read_starts = (F.pad(each_B.cumsum(0), (1, 0)).to(torch.int32) for each_B in lengths)
     y: Any = varlen_attn(
         query_RHK,
         key_SGK,
         value_SGV,
-        starts,
-        read_starts,
+        *(each.to(torch.int32) for each in starts),
         *longest,
         scale=scale,
         window_size=(-1, 0) if causal else (-1, -1),
     )
     y_RHV: Tensor = y
     return y_RHV
+
+
+def _starts(lengths_B: Tensor) -> Tensor:
+    """Return the starts of rows of these lengths, and the end of the last one, [B + 1]."""
+    return F.pad(lengths_B.cumsum(0), (1, 0))
 
 
 def near(length: int, device: torch.device, *, causal: bool) -> Tensor:

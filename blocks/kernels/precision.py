@@ -31,7 +31,7 @@ def uncompiled(function: _Function) -> _Function:
 def autocast_dtype(tensor: Tensor) -> torch.dtype | None:
     """Return the autocast dtype for the device of a tensor; None if autocast is not enabled."""
     kind = tensor.device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+    if _has_autocast(kind) and torch.is_autocast_enabled(kind):
         return torch.get_autocast_dtype(kind)
     return None
 
@@ -39,9 +39,16 @@ def autocast_dtype(tensor: Tensor) -> torch.dtype | None:
 def without_autocast(tensor: Tensor) -> AbstractContextManager[object]:
     """Return a context in which autocast does not change products on the device of a tensor."""
     kind = tensor.device.type
-    if torch.amp.is_autocast_available(kind):
-        return torch.autocast(kind, enabled=False)
-    return nullcontext()
+    return torch.autocast(kind, enabled=False) if _has_autocast(kind) else nullcontext()
+
+
+def _has_autocast(device: str) -> bool:
+    """Return whether a device that computes, which `meta` does not, has autocast.
+
+    torch.compile of torch 2.11 does not follow `torch.amp.is_autocast_available`: it would end a
+    graph at each linear map.
+    """
+    return device != "meta"
 
 
 def as_autocast(*tensors: Tensor) -> list[Tensor]:
@@ -194,7 +201,7 @@ def operand(module: nn.Module, name: str) -> Any:
 def _casts(device: str, dtype: torch.dtype) -> bool:
     """Return whether autocast converts the operands of products on a device to a dtype."""
     return (
-        torch.amp.is_autocast_available(device)
+        _has_autocast(device)
         and torch.is_autocast_enabled(device)
         and torch.get_autocast_dtype(device) == dtype
     )

@@ -13,6 +13,7 @@ Source: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-graphs
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
@@ -49,19 +50,18 @@ def cuda_graph(run: Callable[[], None]) -> Recording:
     """Record what a function launches on the current CUDA device."""
     graph = torch.cuda.CUDAGraph()
     # Other threads, such as those of a server, may use the device meanwhile.
-    with torch.cuda.graph(graph, pool=_pool(), capture_error_mode="thread_local"):
+    with torch.cuda.graph(graph, pool=_pool().id, capture_error_mode="thread_local"):
         run()
     return graph
 
 
-_POOL: list[Any] = []
-"""The memory pool that all graphs share: a graph reads nothing that another one left there."""
+@functools.cache
+def _pool() -> torch.cuda.MemPool:
+    """Return the memory that all graphs share: a graph reads nothing that another one left there.
 
-
-def _pool() -> Any:
-    if not _POOL:
-        _POOL.append(torch.cuda.graph_pool_handle())
-    return _POOL[0]
+    The object, unlike a handle, keeps the pool usable when the graphs of a model are gone.
+    """
+    return torch.cuda.MemPool()
 
 
 class _Bucket:

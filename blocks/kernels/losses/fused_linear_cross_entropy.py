@@ -27,7 +27,12 @@ from ..precision import as_autocast
 from .cross_entropy import Spread, smoothed_cross_entropy, vocabulary_mass
 
 CHUNK = 2**25
-"""Logits per chunk: 128 MB in float32, 64 MB in bfloat16."""
+"""Logits per chunk on a CPU: 128 MB in float32, 64 MB in bfloat16."""
+WIDE_CHUNK = 2**27
+"""Logits per chunk on an accelerator, where launching the kernels of many chunks takes time."""
+ALIGNED = 64
+"""On an accelerator, rows of logits begin at multiples of this: kernels of products that read and
+write matrices at other addresses take up to five times as long."""
 CPU_ROWS = 1024
 """Positions per chunk on a CPU: more do not fit the caches, and fewer add to the gradient of the
 weight too often."""
@@ -158,7 +163,7 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
                 accumulated = _Gradients(masked_RD, mask_R, weight_VD, bias_V, mass, mean_D, kernel)
             loss = nll = mean_R.new_zeros(())
             for chunk in row_chunks(len(weight_VD), read_RD):
-                score_rV = times_transposed(read_RD[chunk], weights_VD, kernel)
+                score_rV = _logits(read_RD[chunk], weights_VD, kernel)
                 if bias_V is not None:
                     score_rV += bias_V.to(score_rV.dtype)
                 logsumexp_r, right_r = _normalize(
@@ -244,6 +249,16 @@ class _Gradients:
         return self.of_x_RD, self.of_weight_VD, self.of_bias_V
 
 
+def _logits(x_rD: Tensor, weight_VD: Tensor, kernel: Product) -> Tensor:
+    """Return x W^T; on an accelerator, rows are as far apart as its products need."""
+    vocabulary = len(weight_VD)
+    if x_rD.device.type == "cpu" or vocabulary % ALIGNED == 0:
+        return times_transposed(x_rD, weight_VD, kernel)
+    apart = -(-vocabulary // ALIGNED) * ALIGNED
+    score_rV = x_rD.new_empty(len(x_rD), apart)[:, :vocabulary]
+    return torch.mm(x_rD, weight_VD.t(), out=score_rV)
+
+
 def _normalize(
     score_rV: Tensor, target_r: Tensor, mass: float | None, normalizer: LossKernel
 ) -> tuple[Tensor, Tensor]:
@@ -310,9 +325,9 @@ def row_chunks(vocabulary: int, x_RD: Tensor) -> Iterator[slice]:
         vocabulary: logits of a position.
         x_RD: input of the linear map that computes them, in the dtype of the products.
     """
-    rows = len(x_RD)
-    count = max(1, -(-rows * vocabulary // CHUNK))
-    if x_RD.device.type == "cpu":
+    rows, on_cpu = len(x_RD), x_RD.device.type == "cpu"
+    count = max(1, -(-rows * vocabulary // (CHUNK if on_cpu else WIDE_CHUNK)))
+    if on_cpu:
         count = max(count, -(-rows // CPU_ROWS))
     if x_RD.dtype == torch.float16:
         count = max(count, -(-rows // HALF_ROWS))

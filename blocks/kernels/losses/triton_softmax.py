@@ -86,7 +86,7 @@ def softmax_gradient_(
     The gradient of a logit is its probability; that of the target's logit has `shift` added.
 
     Args:
-        score_rV: logits [r, V], contiguous.
+        score_rV: logits [r, V]; those of a row are contiguous.
         target_r: target ids [r].
         shift: such as -1 for the negative log-likelihood.
         gradients: whether to replace the logits.
