@@ -255,3 +255,7 @@ from .specs.json_tree import Source as Source
 from .specs.wording import SettingError as SettingError
 
 __all__: list[str]
+from .graphs.draw.outline import render as render
+from .graphs.draw.outline import render_weights as render_weights
+from .runtime.cli.specs.specs import described_block as described_block
+from .runtime.cli.specs.specs import shipped_lines as shipped_lines

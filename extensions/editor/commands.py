@@ -1,14 +1,15 @@
-"""The commands `weft lsp` and `weft studio`; no torch before a run is opened."""
+"""The commands `weft lsp`, `weft mcp` and `weft studio`; no torch before a run is opened."""
 
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from pydantic import Field
 
-from ...plugin import SPECS, InputError, argument, command, complete_specs
+from ...plugin import SPECS, InputError, argument, command, complete_specs, option
 from ...runtime.cli.common import terminal
 
 _LSP_PACKAGES = ("lsprotocol", "pygls")
@@ -27,13 +28,36 @@ def lsp() -> None:
     Raises:
         InputError: a required package is not installed.
     """
-    for package in _LSP_PACKAGES:
-        if importlib.util.find_spec(package) is None:
-            help_ = "install the extra: pip install 'weft[lsp]'"
-            raise InputError(f"the language server needs the package '{package}'", help=help_)
+    _require("lsp", "the language server", *_LSP_PACKAGES)
     from .language.server import serve
 
     serve()
+
+
+@command(
+    SPECS,
+    "weft mcp --folder models",
+    note="An agent's program starts it; docs/editors.md says how. It speaks the Model Context "
+    "Protocol on the standard input and output.",
+)
+def mcp(
+    *,
+    folder: Annotated[
+        str, option("--folder", "Its files can be read, and new ones written in it.", metavar="DIR")
+    ] = ".",
+) -> None:
+    """Answer an agent: check, fix, show, draw, swap blocks, and describe them.
+
+    Raises:
+        InputError: there is no such folder, or a required package is not installed.
+    """
+    _require("mcp", "the server for agents", "mcp")
+    path = Path(folder)
+    if not path.is_dir():
+        raise InputError(f"there is no folder {folder}", location="--folder")
+    from .agents import server
+
+    server(path).run()
 
 
 _STUDIO_PACKAGES = ("starlette", "uvicorn")
@@ -67,10 +91,7 @@ def studio(
         InputError: there is no such file, the port is not available, or a required package is not
             installed.
     """
-    for package in _STUDIO_PACKAGES:
-        if importlib.util.find_spec(package) is None:
-            help_ = "install the extra: pip install 'weft[studio]'"
-            raise InputError(f"the studio needs the package '{package}'", help=help_)
+    _require("studio", "the studio", *_STUDIO_PACKAGES)
     from .studio.files import opened
     from .studio.server import serve_studio
 
@@ -81,3 +102,11 @@ def studio(
             terminal.notice(f"the studio is at {address}")
 
     serve_studio(opened(spec), port=port, browser=not no_browser, started=started)
+
+
+def _require(extra: str, what: str, *packages: str) -> None:
+    """Raise an InputError if a package of an extra is not installed."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            help_ = f"install the extra: pip install 'weft[{extra}]'"
+            raise InputError(f"{what} needs the package '{package}'", help=help_)

@@ -90,7 +90,7 @@ def list_(
 
     All from blocks on include those of installed packages.
     """
-    listing = {kind: _lines(kind) for kind in get_args(Listed) if what in (None, kind)}
+    listing = {kind: shipped_lines(kind) for kind in get_args(Listed) if what in (None, kind)}
     if json_:
         print(json.dumps(listing, indent=2, ensure_ascii=False))
         return
@@ -107,7 +107,7 @@ def list_(
             print()
 
 
-def _lines(kind: str) -> dict[str, str]:
+def shipped_lines(kind: str) -> dict[str, str]:
     """Return one line about each thing of a kind, by name."""
     from ...checkpoint.exporter import EXPORTERS
     from ...data.columns.registry import COLUMNS
@@ -257,17 +257,21 @@ def blocks(
     Raises:
         InputError: no block has that name.
     """
+    described = described_block(name)
+    print(json.dumps(described, indent=2) if json_ else _text(described))
+
+
+def described_block(name: str) -> dict[str, Any]:
+    """Return a block as plain data; its ports are listed with every optional port wired.
+
+    Raises:
+        InputError: no block has that name.
+    """
     block_types = registry()
     block = block_types.get(name) or block_types.get(block_types.suggest(name))
     if block is None or name not in (block.key, block.name):
         near = f"did you mean '{block.key}'?" if block else "see 'weft list blocks'"
         raise InputError(f"unknown block '{name}'", help=near)
-    described = _described(block)
-    print(json.dumps(described, indent=2) if json_ else _text(block, described))
-
-
-def _described(block: BlockType) -> dict[str, Any]:
-    """Return a block as plain data; its ports are listed with every optional port wired."""
     params = block.params.model_validate(block.example)
     signature = block.signature(params, frozenset(block.example_inputs))
     schema = block.params.model_json_schema()
@@ -322,8 +326,8 @@ def _example_weights(block: BlockType) -> dict[str, tuple[int, ...]]:
     return {path.removeprefix(f"{_NODE}."): shape for path, shape in weights.items()}
 
 
-def _text(block: BlockType, described: dict[str, Any]) -> str:
-    lines = [block.key, f"  {block.doc}", f"  source: {block.source}"]
+def _text(described: dict[str, Any]) -> str:
+    lines = [described["use"], f"  {described['doc']}", f"  source: {described['source']}"]
     for part in ("inputs", "outputs", "slots"):
         if described[part]:
             lines.append(f"\n{part}")
