@@ -393,11 +393,13 @@ def _varlen(
     if groups != heads:  # older versions of torch lack grouped-query attention here
         shared = heads // groups
         key_SGK, value_SGV = (x.repeat_interleave(shared, 1) for x in (key_SGK, value_SGV))
+    query_starts, key_starts = (rows.to(torch.int32) for rows in starts)
     y: Any = varlen_attn(
         query_RHK,
         key_SGK,
         value_SGV,
-        *(each.to(torch.int32) for each in starts),
+        query_starts,
+        key_starts,
         *longest,
         scale=scale,
         window_size=(-1, 0) if causal else (-1, -1),

@@ -50,7 +50,8 @@ def cuda_graph(run: Callable[[], None]) -> Recording:
     """Record what a function launches on the current CUDA device."""
     graph = torch.cuda.CUDAGraph()
     # Other threads, such as those of a server, may use the device meanwhile.
-    with torch.cuda.graph(graph, pool=_pool().id, capture_error_mode="thread_local"):
+    pool: Any = _pool().id
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
         run()
     return graph
 
