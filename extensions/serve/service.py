@@ -145,7 +145,7 @@ class Service:
         """
         modules = self.model.module, *self.model.others
         if not self.model.graph.step_axis or all(
-            steps_of(module).mode == "plain" for module in modules
+            steps_of(module).mode in {"plain", "recorded"} for module in modules
         ):
             return None
         sharing = [build_sharing(program_of(module).graph, module) for module in modules]

@@ -7,7 +7,12 @@ On a CPU, where compiled steps gain little and compiling takes 165 MB, only prog
 much work, such as a server, compile to measure; others use the cached measurement.
 If compiling fails, steps run uncompiled and the reason is logged.
 
-Not here: compiled training (`torch_compile.py`), the module that decodes (`decoder.py`).
+On a CUDA device `auto` compiles nothing: it records steps as CUDA graphs from the second batch on,
+since one batch visits each position once and replays nothing.  On an H200, with 256 sentences in
+greedy search, that is 4.4 times as fast as uncompiled steps.
+
+Not here: compiled training (`torch_compile.py`), the module that decodes (`decoder.py`), recorded
+steps (`decode/graphed.py`).
 """
 
 from __future__ import annotations
@@ -25,10 +30,17 @@ from ...blocks.kernels.compiled_steps import CompiledSteps
 from ...blocks.kernels.decode_state import State
 from ..codegen.generated import program_of
 
+Mode = Literal["undecided", "plain", "compiled", "recorded"]
 CompileChoice = Literal["auto", "on", "off", "graphs"]
-"""`off` never compiles, `on` compiles at once, `auto` compiles if a measurement shows a gain, and
-`graphs` replays uncompiled steps from CUDA graphs."""
+"""`off` never compiles, `on` compiles at once, `graphs` replays uncompiled steps from CUDA graphs,
+and `auto` does that on a CUDA device; elsewhere it compiles if a measurement shows a gain."""
 
+_MODES: Mapping[CompileChoice, Mode] = {
+    "auto": "undecided",
+    "on": "compiled",
+    "off": "plain",
+    "graphs": "recorded",
+}
 BACKEND = "inductor"
 """Backend of torch.compile."""
 UNTRIED = 150.0
@@ -81,7 +93,7 @@ def _silent(_: str) -> None:
 
 
 class Steps:
-    """Runs the decoding steps of one model, plain or compiled."""
+    """Runs the decoding steps of one model, plain, compiled or recorded."""
 
     def __init__(
         self,
@@ -99,9 +111,10 @@ class Steps:
             log: callback for log lines; called with the choice and its reason.
         """
         self.choice, self.work, self.spent = choice, work, 0.0
-        self.mode: Literal["undecided", "plain", "compiled"] = (
-            "undecided" if choice == "auto" else "compiled" if choice == "on" else "plain"
-        )
+        self.mode: Mode = _MODES[choice]
+        self.may_compile = choice in {"auto", "on"}
+        """Whether the graph of the module that decodes gets compiled steps."""
+        self._batches = 0
         self.reason = "requested"
         self._log = log or _silent
         self._logged = False
@@ -113,6 +126,27 @@ class Steps:
     def __str__(self) -> str:
         """Return a one-line summary of the choice."""
         return f"steps: {self.mode}, {self.reason}"
+
+    def settle_on(self, device: torch.device) -> None:
+        """Let `auto` record steps if this is the device of the model and has CUDA graphs."""
+        if self.mode == "undecided" and device.type == "cuda":
+            self.mode, self.may_compile = "recorded", False
+
+    def records_batch(self) -> bool:
+        """Count a batch, and return whether its steps are recorded or replayed."""
+        self._batches += 1
+        return self.mode == "recorded" and (self.choice == "graphs" or self._batches > 1)
+
+    def recorded(self, failure: str = "") -> None:
+        """Log that a step was recorded, once; after a failure, all later steps are plain."""
+        if failure:
+            self._settle("plain", f"recording them as a CUDA graph failed: {failure}")
+        elif not self._logged:
+            self.reason, self._logged = (
+                "as CUDA graphs, replayed for batches of similar sizes",
+                True,
+            )
+            self._log(str(self))
 
     def run(
         self,
@@ -135,7 +169,7 @@ class Steps:
         """
         outputs: dict[str, Tensor]
         single = next(iter(moving.values())).size(1) == 1
-        if self.mode == "plain" or position < FIRST or last or not single:
+        if self.mode in {"plain", "recorded"} or position < FIRST or last or not single:
             outputs = model.step(**moving, state=state, position=position)
             return outputs
         if self.mode == "compiled":
@@ -164,7 +198,7 @@ class Steps:
             self._settle("compiled", f"{self.reason}; compiling took {seconds:.1f} s")
         return outputs
 
-    def _settle(self, mode: Literal["plain", "compiled"], reason: str) -> None:
+    def _settle(self, mode: Mode, reason: str) -> None:
         """Set the mode and log it."""
         self.mode, self.reason, self._logged = mode, reason, True
         self._log(str(self))
@@ -183,15 +217,14 @@ class Steps:
         work = max(self.work, self.spent)
         if work < min(KNOWN, UNTRIED):
             return
-        tokens = next(iter(moving.values()))
-        rows, measurable = tokens.size(0), self.work if tokens.device.type == "cpu" else work
+        rows = next(iter(moving.values())).size(0)
         bucket = id(model), rows.bit_length()
         if (key := self._keys.get(bucket)) is None:
             key = self._keys[bucket] = _key(model, rows)
         if key not in self._measurements:
             self._measurements[key] = _cached(key)
         measured, when = self._measurements[key], "cached measurement"
-        if measured is None and measurable >= UNTRIED:
+        if measured is None and self.work >= UNTRIED:
             compiled = self._compiled(model)
             if compiled is None:
                 self._settle("plain", _UNCOMPILED)
@@ -252,13 +285,10 @@ def _measure(
     model: Any, compiled_model: _Compiled, moving: Mapping[str, Tensor], state: Any, position: int
 ) -> Measured | None:
     """Time plain and compiled steps alternately at one position; None if compiling fails."""
-    rows = next(iter(moving.values()))
 
     def timed(step: Callable[[], object]) -> float:
         start = time.perf_counter()
         step()
-        if rows.device.type == "cuda":
-            torch.cuda.synchronize()
         return time.perf_counter() - start
 
     def uncompiled() -> object:
@@ -275,7 +305,7 @@ def _measure(
         statistics.median(variant) for variant in zip(*times, strict=True)
     )
     compiling = max(0.0, first - compiled_seconds)
-    return Measured(plain_seconds, compiled_seconds, compiling, rows.size(0))
+    return Measured(plain_seconds, compiled_seconds, compiling, next(iter(moving.values())).size(0))
 
 
 def _copied(state: Any) -> Any:

@@ -114,7 +114,7 @@ class Decoder:
             shortlisted=selects,
             quantized=_quantized(model, dtype) if quantizes else None,
             prepacked=None if "prepack" in skipped else _prepacked(model, dtype),
-            compiled=self.steps.choice not in {"off", "graphs"},
+            compiled=self.steps.may_compile,
         )
         if model.training or passes == DecodePasses():
             return model
@@ -153,6 +153,8 @@ def decoder_of(model: nn.Module) -> Decoder:
 
 def use_steps(model: nn.Module, steps: Steps) -> None:
     """Run the steps of a model as `steps` says from now on."""
+    for parameter in model.parameters():
+        steps.settle_on(parameter.device)
     decoder_of(model).steps = steps
 
 

@@ -275,7 +275,7 @@ def _forced(
 
 def stepper_of(model: nn.Module, fixed: Mapping[str, Tensor], **settings: Any) -> ModelStepper:
     """Return the stepper that a model's `Steps` ask for; arguments as of `ModelStepper`."""
-    if steps_of(model).choice != "graphs":
+    if not steps_of(model).records_batch():
         return ModelStepper(model, fixed, **settings)
     from .graphed import GraphedStepper
 

@@ -6,7 +6,7 @@ sizes (a bucket), the decoding state of a bucket stays where it is, and each pos
 graph of its own: a block's step then runs as it is, over the positions that are filled, and no
 block needs another form with a mask over all positions.  Graphs share the memory of their
 intermediate values.  A position is computed without a graph at its first visit, recorded at its
-second, and replayed from then on.
+second, and replayed from then on.  If recording fails, all later steps of the model are plain.
 
 Source: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-graphs
 """
@@ -14,6 +14,7 @@ Source: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-graphs
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
@@ -30,7 +31,9 @@ from .stepper import ModelStepper, narrow, reorder
 LENGTHS = 16
 """Lengths of inputs and outputs are rounded up to multiples of this."""
 BUCKETS = 32
-"""Most buckets of a model; the oldest is dropped."""
+"""Most buckets of a model; the oldest are dropped."""
+STATES = 4 * 2**30
+"""Most bytes of the decoding states of a model's buckets; a larger state is not recorded."""
 RECORDED = 2048
 """Most graphs of a model; further positions are computed without."""
 
@@ -72,6 +75,7 @@ class _Bucket:
         """Take the inputs of a step, one of which are the tokens."""
         self.state, self.moving = state, moving
         self.tokens_R1 = moving[tokens]
+        self.bytes = sum(tensor.nbytes for _, tensor in _tensors(state))
         self.logits: list[Tensor] = []
         """The logits [R, 1, V] of the last step; empty before the first one."""
         self.graphs: dict[int, Recording] = {}
@@ -87,6 +91,8 @@ class _Bucket:
 
 
 _BUCKETS: weakref.WeakKeyDictionary[nn.Module, dict[object, _Bucket]] = weakref.WeakKeyDictionary()
+_ENTERING = threading.Lock()
+"""Two threads may decode with one model."""
 
 
 class GraphedStepper(ModelStepper):
@@ -177,7 +183,16 @@ class GraphedStepper(ModelStepper):
             return False
         if sum(len(bucket.graphs) for bucket in all_) >= RECORDED:
             return False
-        bucket.graphs[position] = self._record(self._step(position))
+        try:
+            bucket.graphs[position] = self._record(self._step(position))
+        except (
+            RuntimeError
+        ) as error:  # an operation that waits for the device, or too little memory
+            bucket.moves = True
+            _BUCKETS.pop(self._own, None)
+            self._steps.recorded(failure=f"{error}".partition("\n")[0])
+            return False
+        self._steps.recorded()
         return True
 
     def read(self, tokens_RP: Tensor, position: int = 0) -> None:
@@ -207,24 +222,31 @@ class GraphedStepper(ModelStepper):
         # Graphs read the weights where they were when they were recorded.
         weights = hash(tuple(parameter.data_ptr() for parameter in parameters))
         key = (shapes, rows, self._length, weights, self._autocast["dtype"], self._moving)
-        buckets = _BUCKETS.setdefault(self._own, {})
-        bucket = buckets.get(key)
-        if bucket is None or not bucket.is_free():
-            tokens_R1 = torch.zeros(rows, 1, dtype=torch.long, device=parameters[0].device)
-            new = _Bucket(self._state, {self._moving: tokens_R1, **self._masks}, self._moving)
-            new.moves = bucket is not None  # a second one of this size is used only once
-            if bucket is None:
-                if len(buckets) >= BUCKETS:
-                    del buckets[next(iter(buckets))]
-                buckets[key] = new
-            bucket = new
-        else:
+        tokens_R1 = torch.zeros(rows, 1, dtype=torch.long, device=parameters[0].device)
+        new = _Bucket(self._state, {self._moving: tokens_R1, **self._masks}, self._moving)
+        with _ENTERING:
+            bucket = _taken(_BUCKETS.setdefault(self._own, {}), key, new)
+            bucket.owner = weakref.ref(self)
+        if bucket is not new:
             tensors = dict(_tensors(self._state))
             for name, tensor in _tensors(bucket.state):
                 # A step may have added a buffer, which it fills from the start.
                 tensor.copy_(tensors[name]) if name in tensors else tensor.zero_()
-        bucket.owner = weakref.ref(self)
         self._bucket, self._state = bucket, bucket.state
+
+
+def _taken(buckets: dict[object, _Bucket], key: object, new: _Bucket) -> _Bucket:
+    """Return the bucket of a key if it is free; otherwise the new one, kept if there is none."""
+    bucket = buckets.get(key)
+    if bucket is not None and bucket.is_free():
+        return bucket
+    new.moves = bucket is not None or new.bytes > STATES  # it is used only once
+    if not new.moves:
+        total = new.bytes + sum(other.bytes for other in buckets.values())
+        while len(buckets) >= BUCKETS or total > STATES:
+            total -= buckets.pop(next(iter(buckets))).bytes
+        buckets[key] = new
+    return new
 
 
 def _rounded(sentences: int) -> int:

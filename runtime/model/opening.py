@@ -47,8 +47,9 @@ def open_folder(  # noqa: PLR0913 - all by name but one
             predictor, such as `{"beam": 5}`.
         device: device of the model.
         precision: precision of matrix products.
-        compile_steps: whether to compile decoding steps: `off`, `on`, `auto`, which measures
-            both once there is enough to decode, or `graphs`, which replays them from CUDA graphs.
+        compile_steps: whether to compile decoding steps: `off`, `on`, `graphs`, which replays them
+            from CUDA graphs, or `auto`: graphs on a GPU, elsewhere by a measurement once there is
+            enough to decode.
         quantize: `int8` rounds the matrices and the inputs of large linear maps to int8 while the
             model decodes on the CPU; the weights of the model do not change.
         without: passes of decoding to leave out, `unpad` or `prepack`.

@@ -37,7 +37,7 @@ class Placement(BaseModel):
     compile: Literal["auto", "on", "off", "graphs"] = "auto"
     """Compile decoding steps with torch.compile; `auto` measures whether this is faster, once there
     is enough work to repay it, and reports the choice on stderr. `graphs` replays them from CUDA
-    graphs instead, on a GPU only."""
+    graphs instead, on a GPU only; there `auto` does so from the second batch on."""
     quantize: Literal["none", "int8"] = "none"
     """Round the matrices and the inputs of large linear maps to int8 while decoding on the CPU."""
     shortlist: str | None = None

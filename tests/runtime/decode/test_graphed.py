@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,7 @@ import torch
 import weft
 from torch import Tensor
 from weft.runtime.compile.decode_compile import Steps
-from weft.runtime.compile.decoder import decoder_of
-from weft.runtime.decode import decode as decoding
+from weft.runtime.compile.decoder import decoder_of, steps_of, use_steps
 from weft.runtime.decode import graphed
 from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
 from weft.runtime.decode.settings import BeamSearch
@@ -45,15 +45,18 @@ def model() -> Any:
     return weft.build(weft.load("transformer-tiny", **SMALL)).eval()
 
 
-@pytest.fixture
-def _graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decode with steps that are replayed."""
-
-    def stepper(*given: Any, **named: Any) -> ModelStepper:
-        return graphed.GraphedStepper(*given, **named, record=Again)
-
+def use_graphs(
+    model: Any, monkeypatch: pytest.MonkeyPatch, choice: Any, record: Any = Again
+) -> list[str]:
+    """Decode with a model as on a CUDA device; return the list of its log lines."""
+    messages: list[str] = []
+    steps = Steps(choice, log=messages.append)
+    steps.settle_on(torch.device("cuda"))
+    use_steps(model, steps)
     Again.made = 0
-    monkeypatch.setattr(decoding, "stepper_of", stepper)
+    recording = functools.partial(graphed.GraphedStepper, record=record)
+    monkeypatch.setattr(graphed, "GraphedStepper", recording)
+    return messages
 
 
 def decoded(model: Any, sources: list[list[int]], beam: int) -> list[tuple[Any, ...]]:
@@ -67,26 +70,94 @@ SOURCES = [[5, 6, 7, 1], [8, 1], [4, 9, 4, 9, 4, 1], [11, 12, 1], [20, 21, 22, 1
 
 
 @pytest.mark.integration
-@pytest.mark.usefixtures("_graphs")
 @pytest.mark.parametrize("beam", [1, 3])
 def test_outputs_are_those_of_plain_steps(
     beam: int, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three batches: steps are computed, recorded and replayed, with padding and narrowing."""
     batches = [SOURCES, SOURCES[::-1][:4] + SOURCES[:1], SOURCES]
+    use_graphs(model, monkeypatch, "graphs")
     found = [decoded(model, batch, beam) for batch in batches]
     recorded = Again.made
     assert recorded > 0
     assert decoded(model, SOURCES, beam) == found[0]
     assert Again.made == recorded  # everything was replayed
 
-    monkeypatch.setattr(decoding, "stepper_of", ModelStepper)
+    use_steps(model, Steps("off"))
     assert found == [decoded(model, batch, beam) for batch in batches]
+
+
+def test_auto_records_on_cuda_what_the_third_batch_repeats(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first batch runs as it is, the second visits positions, the third records them."""
+    expected = decoded(model, SOURCES, 1)
+    messages = use_graphs(model, monkeypatch, "auto")
+
+    made = []
+    for _ in range(4):
+        assert decoded(model, SOURCES, 1) == expected
+        made.append(Again.made)
+
+    assert made[:2] == [0, 0]
+    assert made[2] == made[3] > 0
+    assert messages == ["steps: recorded, as CUDA graphs, replayed for batches of similar sizes"]
+
+
+def test_auto_records_nothing_elsewhere() -> None:
+    """A processor has no graphs; there `auto` measures compiled steps."""
+    steps = Steps("auto")
+    steps.settle_on(torch.device("cpu"))
+
+    assert steps.mode == "undecided"
+    assert not any(steps.records_batch() for _ in range(3))
+
+
+def test_steps_are_plain_after_recording_failed(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step that could not be recorded is computed; the reason is one line, logged once."""
+    expected = decoded(model, SOURCES, 1)
+
+    def fail(_: Callable[[], None]) -> None:
+        msg = "operation not permitted when stream is capturing\nCompile with CUDA_LAUNCH..."
+        raise RuntimeError(msg)
+
+    messages = use_graphs(model, monkeypatch, "graphs", fail)
+    assert [decoded(model, SOURCES, 1) for _ in range(4)] == [expected] * 4
+
+    [message] = messages
+    assert message.startswith("steps: plain, recording them as a CUDA graph failed: operation not")
+    assert message.endswith("when stream is capturing")
+    assert not steps_of(model).records_batch()
 
 
 def _fixed(rows: int, length: int) -> dict[str, Tensor]:
     source = torch.arange(rows * length).view(rows, length) % 19 + 4
     return {"source": source, "source_mask": torch.ones(rows, length, dtype=torch.bool)}
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(
+    ("states", "kept"), [(0.9, []), (1.1, [16]), (3.6, [32, 48]), (9, [16, 32, 48])]
+)
+def test_states_of_buckets_have_bounded_memory(
+    states: float, kept: list[int], model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest goes if there is no room, and a state that is too large never comes.
+
+    Keys and values of width 16, of two layers and four sentences, in float32 take 1,024 bytes a
+    position: 16 of the source and 16, 32 and 48 of the target.
+    """
+    monkeypatch.setattr(graphed, "STATES", states * 32 * 1024)
+    for length in (16, 32, 48):
+        fixed = _fixed(4, 16)
+        stepper = graphed.GraphedStepper(model, fixed, beams=1, length=length, record=Again)
+        stepper.step(torch.tensor([5, 6, 7, 8]), 0)
+        del stepper
+
+    lengths = [bucket.bytes // 1024 - 16 for bucket in graphed._BUCKETS[model].values()]
+    assert lengths == kept
 
 
 @torch.inference_mode()
