@@ -92,15 +92,18 @@ def _compare_steps(step: OnnxStep, states: list[Named], folder: Path, graph: Gra
 
 
 def _compare_decoding(
-    graph: Graph, model: nn.Module, loop: Loop, folder: Path
+    graph: Graph, model: nn.Module, loop: Loop, states: list[Named], folder: Path
 ) -> tuple[int, float]:
     """Compare logits and greedy outputs with the model's forward for several shapes.
+
+    After half of the steps, the order of the rows is reversed, as beams reorder them.
 
     Args:
         graph: graph of the model.
         model: in evaluation mode.
         loop: inputs and outputs of its steps.
-        folder: folder with the graphs and `model.json`.
+        states: the tensors of the state, with their axes.
+        folder: folder with the graphs.
 
     Returns:
         Number of shapes with equal greedy outputs, and the largest difference of logits.
@@ -109,8 +112,7 @@ def _compare_decoding(
         InputError: a graph does not run for some lengths.
     """
     step = OnnxSession(folder / "step.onnx", graph)
-    begin = OnnxSession(folder / "begin.onnx", graph) if loop.fixed else None
-    description = json.loads((folder / "model.json").read_text())
+    begin = OnnxSession(folder / "begin.onnx", graph)
     same, far = 0, 0.0
     for batch, length in _SHAPES:
         examples = {
@@ -119,33 +121,18 @@ def _compare_decoding(
         }
         fixed = {name: examples[name] for name in loop.fixed}
         tokens_RT = examples[loop.tokens][:, : min(STEPS, examples[loop.tokens].size(1))]
-        state = _start(description, begin, fixed, tokens_RT.size(0))
-        run = _Run(step, loop, state)
-        logits = [run(tokens_RT[:, t : t + 1]) for t in range(tokens_RT.size(1))]
+        state = begin({**fixed, ROWS: torch.zeros(batch, dtype=torch.long)})
         expected = _plain(model, loop, fixed, tokens_RT)
+        first, second = tokens_RT.tensor_split(2, dim=1)
+        run = _Run(step, loop, state)
+        logits = [run(tokens_R1) for tokens_R1 in first.split(1, dim=1)]
+        run.reverse(states)
+        logits += [run(tokens_R1.flip(0)).flip(0) for tokens_R1 in second.split(1, dim=1)]
         far = max(far, difference(expected, torch.stack(logits, 1)))
         first = tokens_RT[:, :1]
-        theirs = _greedy(_Run(step, loop, _start(description, begin, fixed, len(first))), first)
+        theirs = _greedy(_Run(step, loop, state), first)
         same += torch.equal(theirs, _plain_greedy(model, loop, fixed, first))
     return same, far
-
-
-def _start(
-    description: Mapping[str, Any],
-    begin: OnnxSession | None,
-    fixed: Mapping[str, Tensor],
-    rows: int,
-) -> dict[str, Tensor]:
-    """Return the state before the first step, as described by `model.json`."""
-    if begin is not None:
-        return begin(fixed)
-    sizes = {ROWS: rows, PAST: 0, CAPACITY: 0}
-    return {
-        state["name"]: torch.zeros(
-            [sizes.get(axis, axis) for axis in state["shape"]], dtype=getattr(torch, state["type"])
-        )
-        for state in description["graphs"]["step"]["inputs"][1:]
-    }
 
 
 class _Run:
@@ -162,6 +149,12 @@ class _Run:
         logits = outputs.pop(self.loop.output)
         self.state |= {name.removeprefix("next."): value for name, value in outputs.items()}
         return logits
+
+    def reverse(self, states: list[Named]) -> None:
+        """Reverse the order of the rows of the state."""
+        for state in states:
+            rows = [axis for axis, name in enumerate(state.axes) if name == ROWS]
+            self.state[state.name] = self.state[state.name].flip(rows)
 
 
 def _greedy(run: _Run, tokens_R1: Tensor) -> Tensor:
@@ -292,7 +285,8 @@ def onnx_files(graph: Graph) -> tuple[str, ...]:
         InputError: the spec cannot be exported; the nodes that prevent it are named.
     """
     if graph.step_axis is not None:
-        return ("begin.onnx", "step.onnx") if loop_of(graph).fixed else ("step.onnx",)
+        loop_of(graph)
+        return ("begin.onnx", "step.onnx")
     nodes = looping(graph)
     if nodes:
         raise refused(
@@ -362,7 +356,7 @@ def _write_json(folder: Path, graph: Graph, value: Mapping[str, Any]) -> None:
 def _stepping(
     checkpoint: Checkpoint, model: nn.Module, formed: nn.Module, folder: Path
 ) -> CheckedOnnx:
-    """Write a spec that decodes as one or two graphs, and compare logits and greedy outputs."""
+    """Write a spec that decodes as two graphs, and compare logits and greedy outputs."""
     graph = checkpoint.graph
     loop = loop_of(graph)
     begun = [_begun(model, graph, loop, example) for example in EXAMPLES]
@@ -376,11 +370,10 @@ def _stepping(
     ]
     kinds = {leaf.name: GROWN if leaf.name in grown else leaf.kind for leaf in leaves(like)}
     counted = "appended" not in kinds.values() and _counts(model, loop, begun[0])
-    if loop.fixed:
-        names = [state.name for state in states]
-        write_onnx(Begin(formed, loop, like), fixed, names, folder / "begin.onnx", graph)
-    elif any(leaf.value.any() for leaf in leaves(_fresh(model, fixed))):
-        raise InputError("the initial decoding state is not all zeros", location=graph.source)
+    rows = Named(ROWS, (ROWS,), torch.zeros(EXAMPLES[0][0], dtype=torch.long))
+    begins = [*fixed, rows] if loop.rows is None else fixed
+    names = [state.name for state in states]
+    write_onnx(Begin(formed, loop, like), begins, names, folder / "begin.onnx", graph)
     tokens = Named(loop.tokens, (ROWS, 1), torch.zeros(3, 1, dtype=torch.long))
     count = [Named(PAST, (PAST,), torch.zeros(2, dtype=torch.long))] if counted else []
     changed = [f"next.{state.name}" for state in states if kinds[state.name] != "fixed"]
@@ -391,31 +384,31 @@ def _stepping(
         folder / "step.onnx",
         graph,
     )
-    graphs: dict[str, Any] = {}
-    if loop.fixed:
-        graphs["begin"] = {
-            "inputs": [input_.as_json() for input_ in fixed],
+    logits = {"name": loop.output, "type": "float32", "shape": [ROWS, graph.outputs["logits"].size]}
+    graphs = {
+        "begin": {
+            "inputs": [input_.as_json() for input_ in begins],
             "outputs": [state.as_json() for state in states],
-        }
-    graphs["step"] = {
-        "inputs": [input_.as_json() for input_ in [tokens, *count, *states]],
-        "outputs": [
-            {"name": loop.output, "type": "float32", "shape": [ROWS, graph.outputs["logits"].size]},
-            *({"name": name, "becomes": name.removeprefix("next.")} for name in changed),
-        ],
+        },
+        "step": {
+            "inputs": [input_.as_json() for input_ in [tokens, *count, *states]],
+            "outputs": [
+                logits,
+                *({"name": name, "becomes": name.removeprefix("next.")} for name in changed),
+            ],
+        },
     }
     _write_json(
         folder, graph, {"graphs": graphs, "special": _special_tokens(checkpoint), "kinds": kinds}
     )
     step = OnnxStep(model, loop, like, counted=counted, grown=grown)
     far = _compare_steps(step, [*count, *states], folder, graph)
-    same, other = _compare_decoding(graph, model, loop, folder)
+    same, other = _compare_decoding(graph, model, loop, states, folder)
     return CheckedOnnx(onnx_files(graph), len(_SHAPES), same, max(far, other))
 
 
-def _fresh(model: nn.Module, fixed: list[Named], capacity: int = 3) -> Any:
-    """Return the state before the first position, with the given capacity."""
-    rows = fixed[0].example.size(0) if fixed else 3
+def _fresh(model: nn.Module, fixed: list[Named], rows: int, capacity: int = 3) -> Any:
+    """Return the state before the first position, with the given rows and capacity."""
     parameter = next(model.parameters())
     begin: Any = model.begin
     with torch.no_grad():
@@ -427,11 +420,10 @@ def _begun(
     model: nn.Module, graph: Graph, loop: Loop, example: tuple[int, int], *, capacity: int = 3
 ) -> tuple[Any, list[Named]]:
     """Return a state after one step, which has every tensor, and the fixed inputs."""
-    batch, length = example
-    inputs = {input_.name: input_ for input_ in named_inputs(graph, batch=batch, length=length)}
+    rows, length = example
+    inputs = {input_.name: input_ for input_ in named_inputs(graph, batch=rows, length=length)}
     fixed = [inputs[name] for name in loop.fixed]
-    state = _fresh(model, fixed, capacity)
-    rows = fixed[0].example.size(0) if fixed else 3
+    state = _fresh(model, fixed, rows, capacity)
     tokens = torch.zeros(rows, 1, dtype=torch.long)
     moving = {loop.tokens: tokens, **dict.fromkeys(loop.masks, torch.ones_like(tokens).bool())}
     step: Any = model.step
@@ -456,9 +448,7 @@ def _state_axes(
     """Return the shape of a state tensor; sizes that differ between examples become names."""
     axes: list[str | int] = []
     for index, pair in enumerate(zip(leaf.value.shape, other.value.shape, strict=True)):
-        if index == 0:
-            axes.append(ROWS)
-        elif leaf.kind == "appended" and index == leaf.value.dim() - 2:
+        if leaf.kind == "appended" and index == leaf.value.dim() - 2:
             axes.append(PAST)
         elif index == grown.get(leaf.name):
             axes.append(CAPACITY)
@@ -473,9 +463,9 @@ def _counts(model: nn.Module, loop: Loop, begun: tuple[Any, list[Named]]) -> boo
     """Return whether a step whose state does not grow depends on its position."""
     step: Any = model.step
     outputs = []
+    rows = EXAMPLES[0][0]
     for position in (0, 2):
-        state = _fresh(model, begun[1])
-        rows = next(leaves(begun[0])).value.size(0)
+        state = _fresh(model, begun[1], rows)
         tokens = torch.ones(rows, 1, dtype=torch.long)
         moving = {loop.tokens: tokens, **dict.fromkeys(loop.masks, tokens.bool())}
         with torch.no_grad():

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from .... import example_inputs
-from ....graphs.ir.leads import longest_lead
+from ....graphs.ir.leads import leads_of
+from ....graphs.ir.traverse import walk
 from ....plugin import Capacity, Graph, InputError, State, ValueType, owned_parts, sizes_for
 from ....runtime.codegen.decode import KEPT, kept_value
 
@@ -95,6 +96,8 @@ class Loop:
     """Mask inputs; every position is kept."""
     fixed: tuple[str, ...]
     """Inputs that are constant over steps."""
+    rows: int | None
+    """Index of the constant input whose first axis counts rows; None if there is none."""
     output: str
     """Output with the scores of the next token."""
 
@@ -108,24 +111,33 @@ def loop_of(graph: Graph) -> Loop:
     moving = {n: t for n, t in graph.inputs.items() if graph.step_axis in t.axes}
     ids = [name for name, type_ in moving.items() if type_.kind == "ids"]
     masks = [name for name, type_ in moving.items() if type_.kind == "mask"]
+    assert graph.step_axis is not None  # noqa: S101 - only specs that decode have steps
     if len(ids) != 1 or len(ids) + len(masks) != len(moving) or "logits" not in graph.outputs:
         raise InputError(
             "its steps do not map one input of ids to 'logits'",
             location=f"{graph.source}#/step",
             help="use weft eject, which writes plain PyTorch including the steps",
         )
-    if lead := longest_lead(graph.root, str(graph.step_axis)):
-        raise InputError(
-            f"its first step also computes the {lead} positions that come before the others",
-            location=f"{graph.source}#/step",
-            help="use weft eject, which writes plain PyTorch including the steps",
-        )
+    for path, node in walk(graph.root):
+        for lead in (lead for t in node.outputs.values() for lead in leads_of(t, graph.step_axis)):
+            if lead:
+                count = "1 position" if lead == 1 else f"{lead} positions"
+                raise InputError(
+                    f"node '{path}' puts {count} before those of {graph.step_axis}, which"
+                    f" the first step computes beside its own and no later step does",
+                    location=f"{graph.source}#{node.at}",
+                    help="use weft eject, which writes plain PyTorch including the steps",
+                )
     fixed = tuple(name for name in graph.inputs if name not in moving)
-    return Loop(ids[0], tuple(masks), fixed, "logits")
+    first = (i for i, name in enumerate(fixed) if axes_of(graph.inputs[name], graph)[:1] == (ROWS,))
+    return Loop(ids[0], tuple(masks), fixed, next(first, None), "logits")
 
 
 class Begin(nn.Module):
-    """The graph that runs once: from constant inputs to the state before the first step."""
+    """The graph that runs once: from constant inputs to the state before the first step.
+
+    If no constant input has rows, a last tensor has as many items as there are rows.
+    """
 
     def __init__(self, model: nn.Module, loop: Loop, like: Any) -> None:
         """Store the model.
@@ -140,7 +152,7 @@ class Begin(nn.Module):
 
     def forward(self, *fixed: Tensor) -> tuple[Tensor, ...]:
         """Return the tensors of the state; growing tensors have 0 positions."""
-        first = fixed[0]
+        first = fixed[-1 if self.loop.rows is None else self.loop.rows]
         dtype = next(self.model.parameters()).dtype
         capacity = Capacity(first.size(0), 1, 0, dtype, first.device)
         begin: Any = self.model.begin
@@ -151,7 +163,7 @@ class Begin(nn.Module):
         )
 
     def _named(self, fixed: Sequence[Tensor]) -> dict[str, Tensor]:
-        return dict(zip(self.loop.fixed, fixed, strict=True))
+        return dict(zip(self.loop.fixed, fixed, strict=self.loop.rows is not None))
 
 
 def _none(like: Tensor, rows: int) -> Tensor:
