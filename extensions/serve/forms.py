@@ -78,15 +78,23 @@ def _without_defaults(schema: dict[str, Any]) -> None:
 class SearchOptions(MaskFields, SampleFields, BeamSearch):
     """Search settings of a request; the server's settings apply to omitted ones.
 
-    Those of another search than the server's replace it: `temperature` samples.
+    Those of another search than the server's replace it: `temperature` samples, and `metric`
+    chooses by minimum Bayes risk.
     """
 
     model_config = ConfigDict(
         json_schema_extra=_without_defaults, json_schema_serialization_defaults_required=False
     )
 
-    type: Literal["beam", "greedy", "sample"] | None = None
+    type: Literal["beam", "greedy", "sample", "mbr"] | None = None
     """Another search than the server's."""
+    samples: int = Field(default=1, ge=0, le=1000)
+    """Number of texts that are sampled for each row; 0 for minimum Bayes risk among beams."""
+    metric: Literal["bleu", "bleu_lc", "chrf"] | None = None
+    """Metric whose expected value chooses among the samples or beams. Others take too long for
+    long texts."""
+    candidates: int | None = Field(default=None, ge=1, le=1000)
+    """Outputs that are compared with all others by `metric`, the most probable ones."""
 
     @model_validator(mode="after")
     def _has_room(self) -> SearchOptions:
@@ -239,6 +247,9 @@ def merged(
     if "nbest" in chosen and "beam" not in chosen:
         chosen["beam"] = max(getattr(defaults, "beam", 1), chosen["nbest"])
     combined = changed_predictor(defaults, chosen, "/search")
+    if combined.type == "mbr" != defaults.type and "samples" not in chosen:
+        most = {"samples": min(limits.beam, getattr(combined, "samples", limits.beam))}
+        combined = changed_predictor(defaults, {**chosen, **most}, "/search")
     longest: dict[str, Any] = {
         name: min(limits.output, getattr(combined, name) or limits.output)
         for name in ("max_length", "max_extra")

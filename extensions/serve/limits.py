@@ -32,7 +32,8 @@ class Limits(BaseModel):
     """Maximum tokens per output."""
     work: int = Field(default=500_000, ge=1)
     """Maximum work of a request: the sum over its texts of hypotheses, times tokens of the text and
-    of its longest output, times one more than four times the tokens of required phrases."""
+    of its longest output, times one more than four times the tokens of required phrases; and, with
+    `metric`, pairs of outputs times an eighth of their tokens."""
     client: int = Field(default=2_000_000, ge=1)
     """Maximum work of the requests of one address that are not done; a further one gets status 503.
     Clients are served in turns by their work, and one can have half of the queue."""

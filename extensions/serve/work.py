@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ _NETWORK = 64
 _STATE = 4
 """Work of a state of a constraint, in steps. It takes the time of one, but the states of a text
 cannot be divided among batches, so that others wait for all of them."""
+_COMPARED = 8
+"""Tokens of an output that are compared with another output in the time of a step."""
 _SLICES = 8
 """Batches in which the largest request is served, so that others have their turns."""
 
@@ -21,7 +24,8 @@ def work_of(search: PredictorSettings, *, read: int, required: int, longest: int
     """Return the work of a text, in steps of a hypothesis.
 
     Every step extends all hypotheses by a token, and with required phrases a search has hypotheses
-    for each number of their tokens that is already in the output.
+    for each number of their tokens that is already in the output.  Where pairs of outputs are
+    compared, that is work in proportion to their lengths.
 
     Args:
         search: the settings of the search.
@@ -30,8 +34,11 @@ def work_of(search: PredictorSettings, *, read: int, required: int, longest: int
         longest: maximum tokens of an output.
     """
     rows = max(getattr(search, name, 1) for name in ("beam", "samples", "lengths"))
-    steps = read + written(search, read, longest) + required
-    return rows * steps * (1 + _STATE * required)
+    tokens, pairs = written(search, read, longest), getattr(search, "pairs", 0)
+    if pairs:  # both are written, one after the other
+        rows = getattr(search, "beam", 0) + getattr(search, "samples", 0)
+    steps = read + tokens + required
+    return rows * steps * (1 + _STATE * required) + pairs * math.ceil(tokens / _COMPARED)
 
 
 def written(search: PredictorSettings, read: int, longest: int) -> int:

@@ -105,8 +105,7 @@ def _measured(
                 continue
             measurement = metric.measure_losses(losses)
         else:
-            reference_column = metric.column or column
-            references = [row[reference_column] for row in rows]
+            references = metric.references(rows, column)
             measurement = metric.measure(answers, references)
             if isinstance(metric, SumMetric):
                 sums[metric.name] = metric.statistics(answers, references)

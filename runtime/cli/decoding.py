@@ -14,12 +14,12 @@ from pydantic import Field
 from ...specs.findings import InputError
 from ..data.text_files import STDIN, read_lines
 from ..decode.predictors.predictor import Answer
-from ..decode.settings import GenerateSettings
 from .common import terminal
 from .common.answering import Answered, Row, counter_for, lines_of
 from .common.command import DECODING, FieldsOf, command, wrong
 from .common.models import (
     OF_THE_RUN,
+    GenerateOptions,
     OfScores,
     Place,
     PlaceOfOne,
@@ -69,7 +69,8 @@ Progress = Annotated[
     DECODING,
     "weft translate outputs/demo/averaged in.txt -o out.txt --beam 5",
     "weft translate outputs/demo/averaged --nbest 3 < in.txt",
-    note="An n-best list has one output per line: number of the input line, score and text, "
+    note="With --metric, outputs are chosen by minimum Bayes risk among --samples (default 32). An "
+    "n-best list has one output per line: number of the input line, score and text, "
     f"separated by tabs. {OF_THE_RUN}",
     memory="give a smaller --buffer, such as 16: a batch has at most so many lines; for single long"
     " lines, give a smaller --beam or --max-length",
@@ -132,7 +133,7 @@ def translate(
     mistakes = Mistakes()
     rows = _rows(text_lines(source, mistakes), prefix, include, pending, mistakes)
     counter = counter_for("lines translated", source, out, asked=progress)
-    numbered = predictor.search.nbest > 1
+    numbered = predictor.nbest > 1
     with terminal.writing(out) as file:
         try:
             outputs = predictor.stream(
@@ -281,7 +282,7 @@ def generate(
     source: Input = None,
     *,
     out: Output = None,
-    settings: Annotated[dict[str, Any], FieldsOf(GenerateSettings, panel="Generation")],
+    settings: Annotated[dict[str, Any], FieldsOf(GenerateOptions, panel="Generation")],
     include: Annotated[
         str | None,
         file_option(
@@ -315,7 +316,7 @@ def generate(
         raise wrong("--include", "phrases are text, but --ids reads token ids")
     model = open_checkpoints(checkpoint, None, placement)
     predictor = model.prompt_predictor(widened(settings), ids=ids)
-    numbered = predictor.search.nbest > 1
+    numbered = predictor.nbest > 1
     prompts = Answered[list[Answer]](_prompts(source, include), source, batch, "lines")
 
     def answer(rows: list[dict[str, Any]]) -> list[list[Answer]]:

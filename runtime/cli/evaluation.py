@@ -15,6 +15,7 @@ from .common.models import (
     Sample,
     Sampled,
     Search,
+    SearchMeasured,
     open_checkpoints,
     options_of,
 )
@@ -63,7 +64,7 @@ def evaluate(
     json_: Json = False,
     predictor: Predictor = None,
     overrides: PredictorOverrides = None,
-    search: Search,
+    search: SearchMeasured,
     sample: Sample = False,
     sampled: Sampled,
     placement: Place,

@@ -126,8 +126,7 @@ def _intervals(
     intervals = {}
     for metric in metrics if answers else ():
         if isinstance(metric, SumMetric):
-            references = [row[metric.column or column] for row in rows]
-            sums = metric.statistics(answers, references)
+            sums = metric.statistics(answers, metric.references(rows, column))
             intervals[metric.name] = bootstrap_interval(sums, metric.value_of)
     return intervals
 
@@ -143,7 +142,8 @@ def _imported(
     sources, references = ([row[side] for row in rows] for side in ("source", "target"))
     answers = model.translate(sources, warn=terminal.warn)
     scores: dict[str, Measured] = {
-        metric.name: metric.measure(answers, references) for metric in metrics
+        metric.name: metric.measure(answers, metric.references(rows, "target"))
+        for metric in metrics
     }
     scored = model.score(zip(sources, references, strict=True))
     tokens = sum(len(score.log_probabilities) for score in scored)

@@ -191,7 +191,7 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
                 never=never,
                 cancelled=cancelled,
                 text_of=text_of,
-                ranked=not prompts,
+                ranked=search.ranked,
                 **ids,
             )
     return hypotheses if reduced is None else reduced.hypotheses(hypotheses)

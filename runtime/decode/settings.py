@@ -9,6 +9,10 @@ from typing import Annotated, ClassVar, Literal, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ...specs.wording import SettingError
+from ..metrics.metric import Metric, SumMetric
+from ..metrics.registry import METRICS
+from ..metrics.text import Chrf
+from ..system.plugins import Selected
 
 Penalty = Literal["gnmt", "length", "none"]
 """Divisor of a hypothesis's log probability, for comparing different lengths."""
@@ -19,6 +23,8 @@ Item = TypeVar("Item")
 
 BUFFER = 1000
 """Default number of rows that a predictor of texts reads ahead."""
+_PAIR = 2
+"""Outputs that are needed to compare one with another."""
 COLDEST, HOTTEST = 0.01, 100.0
 """Bounds of the temperature.
 
@@ -179,6 +185,67 @@ class BeamSearch(BestOfBeams, Avoiding, BeamFields):
         return self
 
 
+def _of_sentences(metric: Metric) -> Metric:
+    if not isinstance(metric, SumMetric) or "text" not in (metric.takes or ("text",)):
+        msg = f"'{metric.name}' has no value for a sentence"
+        raise SettingError(msg, help_="name a metric of texts, such as bleu, chrf, ter or wer")
+    if metric.column is not None:
+        msg = "'column' has no effect: an output is compared with other outputs"
+        raise SettingError(msg, "column", help_="remove it")
+    return metric
+
+
+SentenceMetric = Annotated[Metric, Selected(METRICS), AfterValidator(_of_sentences)]
+"""A metric of texts that has a value for each sentence."""
+
+
+class RiskFields(BaseModel):
+    """Settings of minimum Bayes risk decoding, besides those of how outputs are written.
+
+    Source: Kumar and Byrne 2004, section 3; Eikema and Aziz 2022, section 4.
+    """
+
+    model_config = _CONFIG
+
+    metric: SentenceMetric | None = None
+    """Return the outputs with the best expected value of this metric, such as `chrf`, with the
+    others as references: minimum Bayes risk decoding."""
+    candidates: int | None = Field(default=None, ge=1, le=1000)
+    """Outputs that are compared with all others by `metric`, the most probable ones; `null` for
+    all."""
+
+    def refuse_more_than(self, outputs: int, nbest: int) -> None:
+        """Check the numbers of candidates and of the outputs that are returned.
+
+        Raises:
+            SettingError: one is greater than the number of outputs that are written.
+        """
+        candidates = outputs if self.candidates is None else self.candidates
+        bounds = (("candidates", candidates, outputs), ("nbest", nbest, candidates))
+        for name, number, most in bounds:
+            if number > most:
+                what = "'candidates'" if most < outputs else "outputs"
+                msg = f"'{name}' {number} is greater than the {most} {what}"
+                raise SettingError(msg, name, help_=f"set it to at most {most}")
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """How outputs are chosen by minimum Bayes risk."""
+
+    metric: SumMetric
+    candidates: int | None
+    nbest: int
+    """Outputs that are returned."""
+    beams: BeamSearch | None = None
+    """Search for candidates besides the outputs with which they are compared."""
+
+    @property
+    def rows(self) -> int:
+        """Outputs that are written besides those of the search."""
+        return 0 if self.beams is None else self.beams.rows
+
+
 class SampleFields(SampleSettings):
     """Settings of sampling."""
 
@@ -191,6 +258,8 @@ class Sampling(Avoiding, SampleFields, Writing):
 
     penalty: ClassVar[Penalty] = "gnmt"
     alpha: ClassVar[float] = 0.6
+    ranked: ClassVar[bool] = True
+    """Whether outputs of different texts are returned by their scores, best first."""
 
     @property
     def rows(self) -> int:
@@ -205,6 +274,64 @@ class Sampling(Avoiding, SampleFields, Writing):
     def search(self) -> Sampling:
         """Return these settings."""
         return self
+
+
+class Draws(Sampling):
+    """Sampling whose outputs are all returned, as they were drawn."""
+
+    ranked: ClassVar[bool] = False
+
+
+class RiskSearch(RiskFields, Avoiding, SampleFields, Writing):
+    """Minimum Bayes risk decoding.
+
+    Outputs are compared with samples, each of the same weight, or, without samples, with the
+    hypotheses of a beam search, by their probabilities.
+    """
+
+    metric: SentenceMetric = Chrf()
+    """Metric whose expected value chooses the outputs; each pair of outputs is compared once."""
+    samples: int = Field(default=32, ge=0, le=1000)
+    """Samples, with which candidates are compared and which are candidates; 0 for none."""
+    beam: int = Field(default=0, ge=0, le=1000)
+    """Hypotheses of a beam search that are candidates too; without samples, candidates are compared
+    with them."""
+    nbest: int = Field(default=1, ge=1, le=1000)
+    """Outputs that are returned, best first."""
+
+    @model_validator(mode="after")
+    def _has_pairs(self) -> Self:
+        if max(self.samples, self.beam) < _PAIR:
+            msg = f"'samples' {self.samples} and 'beam' {self.beam} leave nothing to choose"
+            raise SettingError(msg, "samples", help_="set 'samples' or 'beam' to 2 or more")
+        for name in SampleSettings.model_fields if not self.samples else ():
+            if getattr(self, name) != type(self).model_fields[name].default:
+                msg = f"'{name}' has no effect without samples"
+                raise SettingError(msg, name, help_="set 'samples', or remove it")
+        self.refuse_more_than(self.samples + self.beam, self.nbest)
+        return self
+
+    @property
+    def pairs(self) -> int:
+        """Largest number of pairs of outputs that are compared for each source."""
+        outputs = self.samples + self.beam
+        return min(outputs, self.candidates or outputs) * (self.samples or self.beam)
+
+    def search(self) -> BeamSearch | Sampling:
+        """Return the search for the outputs with which candidates are compared."""
+        if not self.samples:
+            return self._beams()
+        return Draws(**{name: getattr(self, name) for name in Draws.model_fields})
+
+    def risk(self) -> Risk:
+        """Return how outputs are chosen."""
+        beams = self._beams() if self.samples and self.beam else None
+        return Risk(self.metric, self.candidates, self.nbest, beams)  # type: ignore[arg-type]
+
+    def _beams(self) -> BeamSearch:
+        names = {*Writing.model_fields, *Avoiding.model_fields}
+        settings = {name: getattr(self, name) for name in names}
+        return BeamSearch(beam=self.beam, nbest=self.beam, **settings)
 
 
 class MaskFields(BaseModel):
@@ -225,6 +352,11 @@ def search_of(strategy: object) -> BeamSearch | Sampling:
     return strategy.search() if isinstance(strategy, Writing) else BeamSearch()
 
 
+def risk_of(strategy: object) -> Risk | None:
+    """Return how a strategy chooses outputs by minimum Bayes risk; None if it does not."""
+    return strategy.risk() if isinstance(strategy, RiskSearch | GenerateSettings) else None
+
+
 def _zero_or_warm(temperature: float) -> float:
     if 0 < temperature < COLDEST:
         msg = f"must be 0 or at least {COLDEST:g}"
@@ -232,7 +364,7 @@ def _zero_or_warm(temperature: float) -> float:
     return temperature
 
 
-class GenerateSettings(BestOfBeams, Avoiding, Restricting):
+class GenerateSettings(RiskFields, BestOfBeams, Avoiding, Restricting):
     """How continuations are generated: by beams or, above temperature 0, by sampling."""
 
     max_new: int = Field(default=50, ge=1, le=1_000_000)
@@ -256,6 +388,11 @@ class GenerateSettings(BestOfBeams, Avoiding, Restricting):
     """Hypotheses per prompt; 1 takes the most probable token at each step."""
 
     @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        # Of samples that are compared, `_chooses` checks the numbers.
+        return self if self.metric and self.temperature else super()._has_room()  # type: ignore[operator]
+
+    @model_validator(mode="after")
     def _has_effect(self) -> Self:
         if self.samples > 1 and self.temperature == 0:
             msg = "'samples' has no effect at temperature 0"
@@ -265,11 +402,30 @@ class GenerateSettings(BestOfBeams, Avoiding, Restricting):
         for name in BestOfBeams.model_fields:
             if (
                 self.temperature > 0
+                and not (self.metric and name == "nbest")
                 and getattr(self, name) != type(self).model_fields[name].default
             ):
                 msg = f"'{name}' has no effect above temperature 0"
                 raise SettingError(msg, name, help_="set 'temperature' to 0, or give 'samples'")
         return self
+
+    @model_validator(mode="after")
+    def _chooses(self) -> Self:
+        if self.metric is None:
+            if self.candidates is not None:
+                msg = "'candidates' has no effect without 'metric'"
+                raise SettingError(msg, "candidates", help_="set 'metric', such as chrf")
+            return self
+        if self._outputs < _PAIR:
+            msg = "'metric' has no effect on a single output"
+            raise SettingError(msg, "metric", help_="set 'temperature' and 'samples', or 'beam'")
+        self.refuse_more_than(self._outputs, self.nbest)
+        return self
+
+    @property
+    def _outputs(self) -> int:
+        """Outputs that are written for each prompt."""
+        return self.samples if self.temperature > 0 else self.beam
 
     def search(self) -> BeamSearch | Sampling:
         """Return the search for continuations of `max_new` tokens at most."""
@@ -277,10 +433,18 @@ class GenerateSettings(BestOfBeams, Avoiding, Restricting):
         if self.temperature == 0:
             names |= BestOfBeams.model_fields.keys()
             settings = self.model_dump(include=names)
+            if self.metric is not None:
+                settings["nbest"] = self.beam
             return BeamSearch(max_factor=0, max_extra=self.max_new, **settings)
         names |= SampleFields.model_fields.keys() - {"top_k"}
         settings = self.model_dump(include=names) | {"top_k": self.top_k or 0}
-        return Sampling(max_factor=0, max_extra=self.max_new, **settings)
+        return Draws(max_factor=0, max_extra=self.max_new, **settings)
+
+    def risk(self) -> Risk | None:
+        """Return how continuations are chosen; None if they are returned as they are."""
+        if self.metric is None:
+            return None
+        return Risk(self.metric, self.candidates, self.nbest)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...specs.findings import InputError
+from ...specs.findings import InputError, did_you_mean
 from ..data.columns.values import number_of
 from ..system.plugins import Named
 
@@ -52,13 +52,25 @@ class Metric(Named):
         """Name in reports: the type, and the column if it is given."""
         return self.type if self.column is None else f"{self.type}:{self.column}"
 
+    def references(self, rows: Sequence[Mapping[str, Any]], answers: str) -> list[Any]:
+        """Return what the predictions of rows are compared with.
+
+        Args:
+            rows: raw values by column.
+            answers: the column that was predicted.
+
+        Raises:
+            InputError: a row lacks a value.
+        """
+        return column_of(rows, self.column or answers)
+
     @abstractmethod
     def measure(self, predictions: Sequence[Any], references: Sequence[Any]) -> Measured:
         """Compare predictions with references.
 
         Args:
             predictions: one answer of the predictor for each example.
-            references: the values of the column, in the same order.
+            references: what `references` returns for the same examples.
 
         Raises:
             InputError: a value has the wrong type.
@@ -100,7 +112,7 @@ class LossMetric(Metric):
 class SumMetric(Metric):
     """Base class of metrics whose value is a function of sums over examples.
 
-    The sums allow a confidence interval by resampling examples; see `comparing/bootstrap.py`.
+    The sums allow a confidence interval by resampling examples; see `bootstrap.py`.
     """
 
     @abstractmethod
@@ -114,6 +126,15 @@ class SumMetric(Metric):
     @abstractmethod
     def value_of(self, total: NDArray[np.float64]) -> float:
         """Return the value for the total of the sums, [K]."""
+
+    def values(self, predictions: Sequence[Any], references: Sequence[Any]) -> NDArray[np.float64]:
+        """Return the value of each example alone, [N].
+
+        Raises:
+            InputError: a value has the wrong type.
+        """
+        sums = self.statistics(predictions, references)
+        return np.array([self.value_of(row) for row in sums], np.float64)
 
     def signature(self) -> str:
         """Return how the value is computed."""
@@ -129,6 +150,22 @@ class SumMetric(Metric):
         refuse_other_length(predictions, references)
         total = self.statistics(predictions, references).sum(0)
         return Measured(self.value_of(total), self.signature(), self.details(total))
+
+
+def column_of(rows: Sequence[Mapping[str, Any]], column: str) -> list[Any]:
+    """Return the values of a column.
+
+    Raises:
+        InputError: a row lacks it.
+    """
+    for number, row in enumerate(rows, 1):
+        if column not in row:
+            raise InputError(
+                f"the row has no value for the column '{column}'",
+                location=f"row {number}",
+                help=did_you_mean(column, row),
+            )
+    return [row[column] for row in rows]
 
 
 def refuse_other_length(predictions: Sequence[Any], references: Sequence[Any]) -> None:

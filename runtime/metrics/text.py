@@ -73,11 +73,26 @@ class _SacreBleu(SumMetric):
         """Return the corpus score for the sum of the lines' statistics."""
         return float(_scorer(self)._compute_score_from_stats(total).score)  # noqa: SLF001
 
+    def values(self, predictions: Sequence[str], references: Sequence[str]) -> NDArray[np.float64]:
+        """Return sacreBLEU's score of each sentence: BLEU counts only n-grams that fit into it."""
+        score_of = _sentence_scorer(self)._compute_score_from_stats  # noqa: SLF001
+        sums = self.statistics(predictions, references)
+        return np.array([score_of(row).score for row in sums], np.float64)
+
 
 @functools.lru_cache(maxsize=64)
 def _scorer(metric: _SacreBleu) -> Any:
     """Return the metric of sacreBLEU, made once: a bootstrap computes thousands of scores."""
     return metric.scorer()
+
+
+@functools.lru_cache(maxsize=64)
+def _sentence_scorer(metric: _SacreBleu) -> Any:
+    """Return the metric of sacreBLEU for single sentences."""
+    scorer = metric.scorer()
+    if hasattr(scorer, "effective_order"):  # an option of BLEU, which chrF always has
+        scorer.effective_order = True
+    return scorer
 
 
 Tokenize = Literal["13a", "intl", "zh", "char", "none"]

@@ -111,6 +111,7 @@ class Model:
     def _reader(self) -> TextPredictor:
         """Return the predictor of lines, whose targets may be the symbols of trees."""
         from ..decode.predictors.search import MaskPredict, text_predictor
+        from ..decode.settings import risk_of
         from .answering import cannot_translate, translates
 
         if self.trained is None and not translates(self.checkpoint):
@@ -120,7 +121,8 @@ class Model:
             predictor = self.strategy.make(context)
         else:
             drafts = getattr(self.strategy, "drafts", ())
-            predictor = text_predictor(context, self.search, drafts=drafts)
+            risk = risk_of(self.strategy)
+            predictor = text_predictor(context, self.search, drafts=drafts, risk=risk)
         return replace(predictor, text="source", prefix="prefix", include="include", what="line")
 
     def _written(self) -> str:

@@ -124,7 +124,7 @@ def measured(
             if losses:
                 scores[metric.name] = metric.measure_losses(losses)  # type: ignore[attr-defined]
         else:
-            column = metric.column or str(run.answers)
-            scores[metric.name] = metric.measure(answers, [row[column] for row in rows])
+            references = metric.references(rows, str(run.answers))
+            scores[metric.name] = metric.measure(answers, references)
     loss_scores = {name: Measured(value) for name, value in losses.items() if name not in scores}
     return {**scores, **loss_scores}, answers

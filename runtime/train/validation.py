@@ -150,9 +150,7 @@ def measured(
         answers: the column that was predicted.
     """
     return {
-        metric.name: metric.measure(
-            predictions, [row[metric.column or answers] for row in rows]
-        ).value
+        metric.name: metric.measure(predictions, metric.references(rows, answers)).value
         for metric in metrics
     }
 

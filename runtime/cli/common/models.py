@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from ....specs.findings import InputError
-from ...decode.settings import BeamSearch, MaskFields, SampleFields
+from ...decode.settings import BeamSearch, GenerateSettings, MaskFields, RiskFields, SampleFields
 from . import terminal
 from .command import FieldsOf
 
@@ -60,11 +60,28 @@ PlaceUncompiled = Annotated[
 ]
 
 
-class SearchOptions(MaskFields, BeamSearch):
+_METRIC = Field(default=None, description=RiskFields.model_fields["metric"].description)
+"""A metric by its name."""
+
+
+class SearchOptions(MaskFields, BeamSearch, RiskFields):
     """Settings of searches; each model has those of its own."""
+
+    metric: str | None = _METRIC  # type: ignore[assignment]
+
+
+class GenerateOptions(GenerateSettings):
+    """Settings of continuations."""
+
+    metric: str | None = _METRIC  # type: ignore[assignment]
 
 
 Search = Annotated[dict[str, Any], FieldsOf(SearchOptions, panel="Search")]
+SearchMeasured = Annotated[
+    dict[str, Any],
+    FieldsOf(SearchOptions, panel="Search", without=["metric"]),
+]
+"""Settings of searches of a command that has an option `--metric` of its own."""
 OfScores = Annotated[
     dict[str, Any],
     FieldsOf(

@@ -60,6 +60,7 @@ class Continuing(Streaming):
             settings,
             prefix=prefix,
             include=include,
+            risk=settings.risk(),
         )
         _ = predictor.avoidance  # an error if tokens have no texts
         return predictor

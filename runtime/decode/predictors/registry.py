@@ -17,6 +17,7 @@ SHIPPED = {
     "beam": ".search:Beam",
     "greedy": ".search:Greedy",
     "sample": ".search:Sample",
+    "mbr": ".search:Mbr",
     "mask_predict": ".search:MaskPredict",
     "generate": ".search:Generate",
     "argmax": ".classify:Argmax",
@@ -37,7 +38,7 @@ PREDICTORS: Plugins[PredictorSettings] = Plugins(
 """All predictors; `PREDICTORS.parse({"type": "beam"}, place)` returns the settings of one."""
 
 
-SEARCHES = ("beam", "greedy", "sample")
+SEARCHES = ("beam", "greedy", "sample", "mbr")
 """Predictors that write the same outputs in other ways, so that one can replace another."""
 
 
@@ -47,7 +48,8 @@ def changed_predictor(
     """Return the settings of a predictor with some of them changed.
 
     A search becomes another one that has the changed settings, and keeps those that both have:
-    `{"beam": 8}` makes a greedy search a beam search, and `{"top_k": 10}` samples.
+    `{"beam": 8}` makes a greedy search a beam search, `{"top_k": 10}` samples, and
+    `{"metric": "chrf"}` chooses by minimum Bayes risk.
 
     Raises:
         InputError: a setting is wrong, or has no effect; `location` is where the changes are.

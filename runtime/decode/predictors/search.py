@@ -12,8 +12,11 @@ from ..settings import (
     DraftSettings,
     GenerateSettings,
     MaskFields,
+    Risk,
+    RiskSearch,
     Sampling,
     Writing,
+    risk_of,
 )
 from .predictor import Context, Predictor, PredictorSettings, Reads
 
@@ -27,6 +30,8 @@ def text_predictor(
     prefix: str | None = None,
     include: str | None = None,
     drafts: Sequence[DraftSettings] = (),
+    *,
+    risk: Risk | None = None,
 ) -> TextPredictor:
     """Return the predictor of a model that writes text token by token.
 
@@ -36,6 +41,7 @@ def text_predictor(
         prefix: column with the text that each output begins with.
         include: column with the phrases that each output contains.
         drafts: inputs of the models that are written before, in this order.
+        risk: how outputs are chosen by minimum Bayes risk.
 
     Raises:
         InputError: columns cannot fill the inputs, the answers have no vocabulary, or a column does
@@ -47,7 +53,7 @@ def text_predictor(
     for name in filter(None, (prefix, include)):
         context.column(name)
     sources = Sources.of(context, drafts=drafts)
-    return TextPredictor.of(context, sources, search, prefix=prefix, include=include)
+    return TextPredictor.of(context, sources, search, prefix=prefix, include=include, risk=risk)
 
 
 class _Text(PredictorSettings, Writing):
@@ -67,7 +73,9 @@ class _Text(PredictorSettings, Writing):
 
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
-        return text_predictor(context, self.search(), self.prefix, self.include, self.drafts)
+        return text_predictor(
+            context, self.search(), self.prefix, self.include, self.drafts, risk=risk_of(self)
+        )
 
 
 class Beam(_Text, BeamSearch):
@@ -91,6 +99,12 @@ class Sample(_Text, Sampling):
     """Sampling; the answer is the most probable of `samples` texts."""
 
     type: Literal["sample"] = "sample"
+
+
+class Mbr(_Text, RiskSearch):
+    """Minimum Bayes risk: the output that a metric expects to be best, among samples or beams."""
+
+    type: Literal["mbr"] = "mbr"
 
 
 class MaskPredict(PredictorSettings, MaskFields):

@@ -18,7 +18,7 @@ from ...data.symbols import Vocabulary, lacking
 from ...system.arriving import take
 from ..decode import Request, SpecialTokens, decode_ids
 from ..inputs import fitting_of, longest_source, positions_of
-from ..settings import BUFFER, BeamSearch, Sampling
+from ..settings import BUFFER, BeamSearch, Risk, Sampling
 from .feeding import Sources
 from .predictor import Answer, Context, Row, best_of, evaluating, read_value
 
@@ -72,6 +72,8 @@ class Streaming:
     """Key of a row's text with which its output begins, or that it continues."""
     include: str | None = field(default=None, kw_only=True)
     """Key of the phrases that each output contains: a list, or a text separated by tabs."""
+    risk: Risk | None = field(default=None, kw_only=True)
+    """How outputs are chosen by minimum Bayes risk; None if the search chooses them."""
     what: str = field(default="row", kw_only=True)
     """What messages call a row."""
     batch_tokens: int = field(default=4096, kw_only=True)
@@ -111,7 +113,12 @@ class Streaming:
     @property
     def rows(self) -> int:
         """Hypotheses of a row that are decoded together."""
-        return self.search.rows
+        return max(self.search.rows, self.risk.rows if self.risk else 0)
+
+    @property
+    def nbest(self) -> int:
+        """Outputs of a row that are returned."""
+        return self.search.nbest if self.risk is None else self.risk.nbest
 
     @cached_property
     def avoidance(self) -> Avoidance | None:
@@ -207,12 +214,42 @@ class Streaming:
             cancelled_indices = (
                 None if cancelled is None else partial(_places, batch, start, cancelled)
             )
-            decoded = self.decode_requests([requests[index] for index in batch], cancelled_indices)
-            for index, hypotheses in zip(batch, decoded, strict=True):
-                finished[index] = [self.answer(hypothesis) for hypothesis in hypotheses]
+            outputs = self._outputs(
+                [requests[index] for index in batch],
+                [rows[index] for index in batch],
+                cancelled_indices,
+            )
+            finished |= zip(batch, outputs, strict=True)
             if callback is not None:
                 callback(len(batch))
         yield from (finished[index] for index in range(yielded, len(requests)))
+
+    def _outputs(
+        self, requests: Sequence[Request], rows: Sequence[Row], cancelled: Cancelled | None
+    ) -> list[list[Answer]]:
+        """Return the answers to a batch; arguments as of `decode_requests`, and the rows."""
+
+        def written(predictor: Streaming) -> list[list[Answer]]:
+            decoded = predictor.decode_requests(requests, cancelled)
+            return [[self.answer(hypothesis) for hypothesis in texts] for texts in decoded]
+
+        risk, outputs = self.risk, written(self)
+        if risk is None:
+            return outputs
+        from .risk import least_risk
+
+        further: list[list[Answer]] = [[] for _ in requests]
+        if risk.beams is not None:
+            further = written(replace(self, search=risk.beams))
+        drawn, column = isinstance(self.search, Sampling), self.context.answers
+        return [
+            least_risk(risk, compared, others, self.row_of(row), column, drawn=drawn)
+            for compared, others, row in zip(outputs, further, rows, strict=True)
+        ]
+
+    def row_of(self, row: Row) -> Row:
+        """Return a row with the keys of the columns, for metrics that read the source."""
+        return row
 
     def _text(self, row: Row, key: str | None, index: int) -> str:
         """Return the text of a key in a row; empty without a key."""
@@ -288,6 +325,11 @@ class TextPredictor(Streaming):
         source = target if inputs.source is None else context.vocabulary(inputs.source)
         words, ends = VocabularyPrompts(target), (target.eos,)
         return cls(context, inputs, search, words, ends, source, target, inputs.source, **fields)
+
+    def row_of(self, row: Row) -> Row:
+        """Return a row of which the column of the source has its text."""
+        column = self.inputs.source
+        return row if None in (column, self.text) else {**row, str(column): row[str(self.text)]}
 
     @property
     def longest_source(self) -> int:

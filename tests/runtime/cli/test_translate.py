@@ -75,6 +75,21 @@ def test_json_lines_agree_with_text_lines(translate: Translate) -> None:
     assert set(first) == {"text", "score", "log_probability", "finished", "tokens"}
 
 
+def test_a_metric_chooses_among_samples(translate: Translate) -> None:
+    """By minimum Bayes risk: one text for each line, and with `--nbest` several by their values."""
+    options = ("--metric", "chrf", "--samples", "6", "--seed", "3", "--max-extra", "3")
+
+    texts = translate(*options)
+    best = [line.split("\t") for line in translate(*options, "--nbest", "2")]
+
+    assert len(texts) == len(LINES)
+    assert texts == [next(text for n, _, text in best if n == str(row)) for row in (1, 2, 3)]
+    for number in "123":
+        scores = [float(score) for n, score, _ in best if n == number]
+        assert scores == sorted(scores, reverse=True)
+        assert all(0 <= score <= 100 for score in scores)
+
+
 def test_files_are_translated_like_pipes(
     translate: Translate, folders: Path, tmp_path: Path
 ) -> None:
