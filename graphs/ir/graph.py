@@ -488,8 +488,9 @@ class Scope:
             types |= {f"{node.name}.{port}": type_ for port, type_ in node.outputs.items()}
         object.__setattr__(self, "_types", types)
 
+    @last_result
     def weights(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of every parameter, by path."""
+        """Return the shape of every parameter, by path; the result is not to be changed."""
         return {
             f"{node.name}.{name}": shape
             for node in self.nodes

@@ -207,12 +207,17 @@ def misplaced(curve: Curve, updates: int, at: str) -> Iterator[Finding]:
     """
     if not isinstance(curve, tuple):
         return
-    for number, stretch in enumerate(stretches(curve, updates)):
+    placed = stretches(curve, updates)
+    taken = sum(stretch.until - stretch.after for stretch in placed if stretch.piece.over)
+    for number, stretch in enumerate(placed):
         piece, after = stretch.piece, stretch.after
         level: Literal["error", "warning"] = "error"
         if after >= updates:
             problem = f"the piece begins after update {after:,}, but the run ends at {updates:,}"
             help_ = "shorten the pieces before it, or set 'updates' to more"
+        elif stretch.until == after and piece.over is None:
+            problem = f"no update is left for the piece: the others take {taken:,} of {updates:,}"
+            help_ = "shorten the others, set its 'over', or set 'updates' to more"
         elif stretch.until == after:
             problem = f"{piece.over:.4g} of {updates:,} updates are less than one"
             help_ = f"set 'over' to at least {1 / updates:.4g}"

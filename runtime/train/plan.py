@@ -26,7 +26,7 @@ from ..spec.check import with_blocks
 from .checks.batches import stages_without_effect, uniform_updates
 from .checks.effects import conflicts, without_effect
 from .checks.files import disk_space, start_checkpoint, wrong_files
-from .checks.model import objective_fits
+from .checks.model import objective_fits, too_many_weights
 from .checks.widths import wrong_parametrization
 from .costs import Projection, project
 from .objective import (
@@ -281,15 +281,23 @@ def plan_run(
             findings.append(Finding(code="R02", at=at, problem=error.problem, help=error.help))
             findings += _with_similar_objective(run, source, blocks, lost)
         else:
-            findings += objective_fits(run, objective.graph)
-            findings += wrong_parametrization(run, objective)
-            if run.start is not None and not started and (run.start.weights or run.start.freeze):
-                from .start import start_fits  # noqa: PLC0415 - imports torch
-
-                findings += start_fits(run, objective, blocks)
-            findings += disk_space(run, objective.graph, folder or Path("outputs") / run.name)
+            findings += [*too_many_weights(objective.graph)] or [
+                *objective_fits(run, objective.graph),
+                *wrong_parametrization(run, objective),
+                *([] if started else _start_fits(run, objective, blocks)),
+                *disk_space(run, objective.graph, folder or Path("outputs") / run.name),
+            ]
     placed = [replace(finding, source=source) for finding in findings]
     return RunPlan(run=run, source=source, findings=placed, objective=objective)
+
+
+def _start_fits(run: Run, objective: Objective, blocks: Iterable[BlockType]) -> Iterable[Finding]:
+    """Return the findings about the weights from which a run starts."""
+    if run.start is None or not (run.start.weights or run.start.freeze):
+        return []
+    from .start import start_fits  # noqa: PLC0415 - imports torch
+
+    return start_fits(run, objective, blocks)
 
 
 def _with_similar_objective(

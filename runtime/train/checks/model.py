@@ -46,6 +46,27 @@ _READERS: dict[str, tuple[LeftOut, ...]] = {
 """Setting of `kernels` to the passes that use it."""
 
 
+MOST_WEIGHTS = 100_000
+"""Maximum number of weights that train; what is checked for each of them stays below a second."""
+
+
+def too_many_weights(graph: Graph) -> Iterator[Finding]:
+    """Yield a finding if a graph has so many weights that checking each would take seconds."""
+    count = sum(
+        visit.sets * len(visit.part.own_weights())
+        for visit in visits(graph.root)
+        if isinstance(visit.part, Part)
+    )
+    if count > MOST_WEIGHTS:
+        yield Finding(
+            code="R04",
+            at="/objective",
+            problem=f"'{graph.name}' has {count:,} weights, but a run trains at most"
+            f" {MOST_WEIGHTS:,}",
+            help="use fewer layers, or blocks with fewer weights",
+        )
+
+
 def objective_fits(run: Run, graph: Graph) -> Iterator[Finding]:
     """Yield a finding for each thing that the objective and the run require of each other."""
     yield from _names(graph)

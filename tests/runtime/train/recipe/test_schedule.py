@@ -153,6 +153,12 @@ def test_update_zero_is_refused() -> None:
         (COSINE, 10, "/schedule/pieces/1", "begins after update 10, but the run ends at 10"),
         ([{"to": 1, "over": 4}, {"to": 0, "over": 2}], 12, "/schedule/pieces/1", "from update 6"),
         ([{"to": 1, "over": 0.01}, {"to": 0}], 12, "/schedule/pieces/0", "less than one"),
+        (
+            [{"to": 1, "over": 5}, {"to": 0}, {"to": 1, "over": 7}],
+            12,
+            "/schedule/pieces/1",
+            "12 of 12",
+        ),
         ([{"over": 3}, {"from": 1}], 12, "/schedule/pieces/0", "is 0 in updates 1 to 3"),
         ([{"from": 1, "to": -1}], 12, "/schedule/pieces/0", "below 0"),
     ],
