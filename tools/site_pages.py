@@ -24,6 +24,7 @@ import weft
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
 from weft.blocks.registry import registry
 from weft.extensions.editor.language.hover import about_block
 from weft.extensions.editor.language.schemas import schema_of
@@ -33,6 +34,10 @@ ROOT = Path(__file__).resolve().parents[1]
 REPOSITORY = "https://github.com/weft-ml/weft/blob/main/"
 NOTEBOOKS = ROOT / "examples" / "notebooks"
 RUN = os.environ.get("WEFT_SITE_NOTEBOOKS") == "1"
+RECORDS = ("decisions/", "studies/", "results.md", "reliability.md")
+"""Pages that a search shows below those that say how something is done."""
+SHIM = "https://unpkg.com/iframe-worker/shim"
+"""Where the theme's pages load this script from."""
 LINK = re.compile(r"(\]\(|<img src=\")(?![a-z]+:|#)([^)\s\"]+)")
 
 
@@ -55,9 +60,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point links to files outside of the site to the repository."""
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Take the script that lets a page from the disk search from the site, not from a server."""
     del config
+    return output.replace(SHIM, get_relative_url("search-worker.js", page.file.dest_uri))
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Point links to files outside of the site to the repository, and rank records below pages."""
+    del config
+    if page.file.src_uri.startswith(RECORDS):
+        page.meta["search"] = {"boost": 0.2}
     folder = PurePosixPath(page.file.src_uri).parent
 
     def moved(match: re.Match[str]) -> str:
