@@ -25,6 +25,7 @@ from ...specs.references import references
 from ...specs.text_edits import removing, replacing
 from ..ir.block_type import Registry
 from ..ir.graph import Graph, Node, RepeatNode, Scope
+from ..ir.losses import uncountable
 from ..ir.traverse import model_of, scopes
 from ..ir.value_type import ValueType, free_names, same_type, settled
 from .block_params import check_choice, report_idle
@@ -200,6 +201,7 @@ def _analyse(checker: Checker, insides: dict[str, Scope], *, checked: bool) -> G
     check_objective(spec, graph, findings)
     if not findings.all:
         check_segments(spec, graph, findings)
+        _check_counted(graph, findings)
     if graph.step_axis is not None and not holds_models(root):
         check_step(graph, checker, complete=not (findings.all or context.lost.places))
     check_budgets(graph, context, findings, doubts, small=small)
@@ -464,6 +466,19 @@ def check_objective(spec: Spec, graph: Graph, findings: Findings) -> None:
     if graph.losses:
         for node in _trained(graph.root):
             _check_outputs(spec, graph.root, node, findings)
+
+
+def _check_counted(graph: Graph, findings: Findings) -> None:
+    """Report losses inside templates whose items cannot be counted before the templates run."""
+    for at, problem in dict(uncountable(graph.root)).items() if graph.losses else ():
+        findings.report(
+            code="O07",
+            at=at,
+            problem="the items of the loss of a template are counted before it runs, and"
+            f" {problem}",
+            help="compute what the loss counts, such as its mask or its labels, at the top, and"
+            " wire it to an input of the template",
+        )
 
 
 def _check_outputs(spec: Spec, root: Scope, node: Node, findings: Findings) -> None:

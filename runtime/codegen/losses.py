@@ -4,15 +4,18 @@ A loss is a sum over items, such as tokens, and its weight is their number.  Tra
 sum of an update by its weight, which it must know before the first backward pass.  So the weight
 may not need the outputs of models: `weights` runs only the nodes that it depends on, such as noise.
 `forward` runs these nodes first and in the same order, so that both draw the same random numbers.
+The class of a template has this method for its losses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ...blocks.registry import full_path
 from ...graphs.ir.execution import Execution, Fused, FusedGroup
-from ...graphs.ir.graph import BlockNode, Graph, Node, Part, Scope
+from ...graphs.ir.graph import BlockNode, Graph, Node, RepeatNode, Scope
+from ...graphs.ir.losses import Counter, counters, counting_ports, needed
 from .forward import WIDTH, call, linear_output, run_lines, signature_line, targets
 from .names import child, member
 
@@ -142,16 +145,9 @@ def _weight(graph: Graph, node: BlockNode) -> float:
     return float(sum(w for name, w in graph.losses.items() if graph.root.outputs[name] == loss))
 
 
-def weighing_ports(part: Part) -> tuple[str, ...]:
-    """Return the wired ports from which a loss counts its items; none if it is no loss."""
-    if next(iter(part.outputs.values())).kind != "loss":
-        return ()
-    return tuple(port for port in part.block.weighs if port in part.inputs)
-
-
 def weighing_first(scope: Scope) -> Sequence[Node]:
     """Return the nodes of a root in execution order, those that weigh its losses first."""
-    first = _needed(scope)
+    first = needed(scope)
     if not first:
         return scope.nodes
     return [
@@ -160,68 +156,38 @@ def weighing_first(scope: Scope) -> Sequence[Node]:
     ]
 
 
-def weights_text(scope: Scope, names: Mapping[str, str]) -> list[str]:
-    """Return the lines of the method `weights`; none if no output of the root is a weighed loss.
+def weights_text(scope: Scope, names: Mapping[str, str], *, root: bool) -> list[str]:
+    """Return the lines of the method `weights`; none if no output of the scope is a weighed loss.
 
     Args:
-        scope: the root of an objective.
+        scope: the root of an objective, or the inside of a template.
         names: value to local variable.
+        root: whether the method takes all inputs, or those alone from which losses are weighed.
     """
-    losses = _weighed(scope)
+    losses = counters(scope)
     if not losses:
         return []
-    needed = _needed(scope)
+    read = needed(scope)
+    inputs = {name: type_ for name, type_ in scope.inputs.items() if root or name in read}
     lines = [
-        signature_line(scope, 1, root=True, method="weights"),
+        signature_line(replace(scope, inputs=inputs), 1, root=True, method="weights"),
         '        """Return the weight of each loss: the number of items that it sums over."""',
     ]
     for node in scope.nodes:
-        if node.name in needed:
+        if node.name in read:
             lines += run_lines(node, names, " " * 8)
-    weights = []
-    for output, node in losses.items():
-        arguments = ", ".join(
-            f"{port}={names[node.wires[port]]}" for port in weighing_ports(node.part)
-        )
-        weights.append(f'"{output}": {child(node.module)}.weight({arguments})')
+    weights = [f'"{output}": {_weight_text(loss, names)}' for output, loss in losses.items()]
     one_line = f"        return {{{', '.join(weights)}}}"
     if len(one_line) <= WIDTH:
         return [*lines, one_line]
     return [*lines, "        return {", *(f"            {text}," for text in weights), "        }"]
 
 
-def _weighed(scope: Scope) -> dict[str, BlockNode]:
-    """Return the outputs of a root that are losses of blocks which weigh them, and the nodes."""
-    nodes = {node.name: node for node in scope.nodes}
-    weighed: dict[str, BlockNode] = {}
-    for output, value in scope.outputs.items():
-        is_loss = scope.type_of(value).kind == "loss"
-        node = nodes.get(value.partition(".")[0])
-        while isinstance(node, BlockNode) and (read := _read_losses(scope, node)):
-            node = nodes.get(read[0].partition(".")[0])  # a formula of a loss sums the same items
-        if is_loss and isinstance(node, BlockNode) and weighing_ports(node.part):
-            weighed[output] = node
-    return weighed
-
-
-def _read_losses(scope: Scope, node: BlockNode) -> list[str]:
-    """Return the losses that a node reads, in the order of their ports."""
-    wires = (node.wires[port] for port in sorted(node.wires))
-    return [value for value in wires if scope.type_of(value).kind == "loss"]
-
-
-def _needed(scope: Scope) -> set[str]:
-    """Return the nodes on which the weights of the losses depend."""
-    nodes = {node.name: node for node in scope.nodes}
-    waiting = [
-        node.wires[port].partition(".")[0]
-        for node in _weighed(scope).values()
-        for port in weighing_ports(node.part)
-    ]
-    needed: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name in nodes and name not in needed:
-            needed.add(name)
-            waiting += [value.partition(".")[0] for value in nodes[name].wires.values()]
-    return needed
+def _weight_text(loss: Counter, names: Mapping[str, str]) -> str:
+    """Return the expression for the number of items of a loss."""
+    node, module = loss.node, child(loss.node.module)
+    wires = {port: node.wires[port] for port in counting_ports(loss)}
+    if isinstance(node, BlockNode):
+        return call(f"{module}.weight", names, wires)
+    last = f"{module}[-1]" if isinstance(node, RepeatNode) and not node.share else module
+    return f'{call(f"{last}.weights", names, wires)}["{loss.output}"]'

@@ -496,7 +496,7 @@ def _forward(graph: Graph, scope: Scope, names: Mapping[str, str], *, root: bool
         lines += run_lines(node, names, " " * 8, execution) if replacement is None else replacement
     end = returned(scope, names, outputs, root=root)
     lines += leave_lines(graph, end) if root and execution.unpad else [end]
-    if root and (text := weights_text(scope, names)):
+    if text := weights_text(scope, names, root=root):
         lines += ["", *text]
     return "\n".join(lines) + "\n"
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from ...graphs.ir.arguments import argument
 from ...graphs.ir.graph import Part
 from ...graphs.ir.leads import lead_of_axis
+from ...graphs.ir.losses import weighing_ports
 from ...graphs.ir.value_type import ValueType
 from .forward import by_name
-from .losses import weighing_ports
 
 STORING = (".kernels.decode_state:State", ".kernels.decode_state:so_far")
 """What the steps of a block that stores values call, relative to `blocks`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from ...blocks.kernels.decode_state import Capacity, State
 from ...graphs.ir.graph import Graph
+from ...graphs.ir.losses import origin
 from ...graphs.passes.objective import counted_inputs, nll_of, reported_losses, scores_of
 from ...specs.findings import InputError
 from ..checkpoint.curve import Values, values_at
@@ -249,9 +251,14 @@ class ObjectiveLosses:
         """Return the loss whose items an output counts: that of the same node, or the first."""
         if name in self.losses:
             return name
-        node = self.graph.root.outputs[name].partition(".")[0]
-        same = (n for n in self.losses if self.graph.root.outputs[n].partition(".")[0] == node)
-        return next(same, self.losses[0])
+        root = self.graph.root
+        path = origin(root, root.outputs[name])
+
+        def shared(loss: str) -> int:
+            pairs = zip(path, origin(root, root.outputs[loss]), strict=False)
+            return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+        return max(self.losses, key=shared)
 
 
 def _counts(batch: Batch, counted: Mapping[str, tuple[str, bool]]) -> dict[str, int]:
