@@ -34,7 +34,7 @@ ALL = "all"
 class Evaluation(Settings):
     """Settings of the validations during training."""
 
-    every: Positive = 1000
+    every: Positive = 250
     """Updates between validations."""
     patience: Positive | None = None
     """Number of validations without improvement after which the run stops; `null` disables this."""

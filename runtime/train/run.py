@@ -32,7 +32,7 @@ from ..system.plugins import Selected
 from .distributed.parallel_settings import ParallelSettings
 from .recipe.optimizers import Adam, AnyOptimizer
 from .recipe.parametrization import Parametrization
-from .recipe.schedule import Schedule, of_paper
+from .recipe.schedule import Schedule, of_small_data
 from .trackers import TRACKERS, TensorBoard, TrackerSettings
 
 AnyTracker = Annotated[TrackerSettings, Selected(TRACKERS)]
@@ -73,7 +73,7 @@ Batches = Annotated[Annotated[Positive, Tag("number")] | OfPieces, BY_FORM]
 class CheckpointSettings(Settings):
     """Settings of the checkpoints of a run."""
 
-    every: Positive = 1000
+    every: Positive = 250
     """Updates between checkpoints."""
     seconds: float = Field(default=600.0, gt=0)
     """Seconds after which an additional checkpoint is written; each of these replaces the previous
@@ -141,16 +141,16 @@ class Run(Task):
     """Factor of every probability of dropout, or pieces in which it changes.  Late dropout, such
     as `[{"over": 1600}, {"from": 1}]`, speeds up training on small corpora a lot; see
     docs/decisions/0006."""
-    updates: Positive = 100_000
+    updates: Positive = 3000
     """Total number of updates."""
     optimizer: AnyOptimizer = Adam()
     """Optimizer and its options; its `groups` have other optimizers, rates or options."""
     parametrization: Parametrization | None = None
     """How initial weights and rates follow the width of the model; `null` leaves them as they
     are."""
-    schedule: Schedule = of_paper()
-    """Learning rate over the updates; the default rises in 4,000 updates, then falls with their
-    root."""
+    schedule: Schedule = of_small_data()
+    """Learning rate over the updates; the default rises in the first tenth of the run, then falls
+    to 0 at its end, along a cosine."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Precision of matrix products; weights stay float32.  `auto` uses bfloat16 if it is fast, and
     `float16` with loss scaling on GPUs that have only that.  Predictions of a float16 run are

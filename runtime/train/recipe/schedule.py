@@ -48,17 +48,19 @@ PAPER = "=(d_model * 4000) ** -0.5"
 
 
 class Schedule(Settings):
-    """The learning rate over the updates: a peak times the value of a curve.
+    """The learning rate over the updates: a peak times the value of a curve."""
 
-    The default is the schedule of the paper, Vaswani et al. 2017, section 5.3.
-    """
-
-    peak: Peak = PAPER
+    peak: Peak = 0.001
     """The rate where the value of the pieces is 1: a number, or a formula of the params of the
     model, such as `"=(d_model * 4000) ** -0.5"`."""
     pieces: Pieces | None = None
     """Pieces with values as multiples of the peak, such as a rise to 1 over 400 updates, then a
     cosine to 0.1; `null` is a constant rate."""
+
+
+def of_small_data() -> Schedule:
+    """Return a rise in a tenth of the run, then half a period of a cosine to 0 at its end."""
+    return Schedule(pieces=(Piece(to=1.0, over=0.1), Piece(shape="cosine", to=0.0)))
 
 
 def of_paper() -> Schedule:
