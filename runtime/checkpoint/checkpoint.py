@@ -318,7 +318,7 @@ def open_checkpoint(
     """Open a checkpoint folder.
 
     Args:
-        folder: the folder.
+        folder: the folder; of the folder of a run, `averaged` in it, or else `best`.
         blocks: block types that its spec uses besides the installed ones.
         verify: whether to compare the files with the manifest; this reads the weights once more,
             about a second for each gigabyte.
@@ -333,6 +333,7 @@ def open_checkpoint(
         near = nearest(folder.name, [p.name for p in folder.parent.glob("*") if p.is_dir()])
         help_ = f"did you mean '{folder.parent / near}'?" if near else "give a checkpoint folder"
         raise InputError("no such checkpoint folder", location=str(folder), help=help_)
+    folder = _of_run(folder)
     tensors = "weights" if is_sharded(folder) else "weights.safetensors"
     for name in (tensors, "spec.json", "state.json"):
         if not has_file(folder, name):
@@ -366,6 +367,15 @@ def open_checkpoint(
         tokenizers={name: read_in(folder, name) for name in _column_files(folder, run)},
         verified=verify,
     )
+
+
+def _of_run(folder: Path) -> Path:
+    """Return the checkpoint to use of the folder of a run; other folders are returned."""
+    if has_file(folder, "spec.json"):
+        return folder
+    inner = (folder / name for name in ("averaged", "best"))
+    regular = (path for path in inner if path.is_dir() and not path.is_symlink())
+    return next((path for path in regular if has_file(path, "spec.json")), folder)
 
 
 def _refuse_excess(folder: Path, graph: Graph) -> None:

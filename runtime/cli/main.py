@@ -20,6 +20,7 @@ from .common import terminal
 from .common.command import EXIT_CODES, PANELS, app
 
 COMMANDS = {
+    "beginning": ("new",),
     "specs.checking": ("check",),
     "specs.showing": ("show",),
     "specs.specs": ("expand", "draw", "list", "blocks", "prove"),

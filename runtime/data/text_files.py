@@ -108,6 +108,29 @@ def count_lines(path: str | Path) -> int:
     return sum(1 for _ in read_lines(path))  # slower, but its error names the line
 
 
+def head(path: str | Path, size: int) -> tuple[bytes, bool]:
+    """Return the first lines of a file that have at most `size` bytes, and whether it has no more.
+
+    Raises:
+        InputError: the file cannot be read, or its first line is longer.
+    """
+    try:
+        with _open(path) as file:
+            content = file.read(size + 1)
+    except DamagedStreamError as error:
+        raise InputError(error.problem, location=str(path), help=error.help) from error
+    except OSError as error:
+        problem = f"cannot read the file: {error.strerror or error}"
+        raise InputError(problem, location=str(path)) from error
+    if len(content) <= size:
+        return content, True
+    lines = content[: content.rfind(b"\n") + 1]
+    if not lines:
+        problem = f"the first line is longer than {size:,} bytes"
+        raise InputError(problem, location=str(path), help="write one text on each line")
+    return lines, False
+
+
 @contextmanager
 def _open(path: str | Path | None) -> Iterator[io.BufferedReader]:
     """Open a file, a pipe or standard input for reading its content in UTF-8.

@@ -19,6 +19,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import typer
+import typer.core
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
@@ -197,6 +198,7 @@ def command(
     note: str = "",
     name: str = "",
     of: typer.Typer | None = None,
+    several: Sequence[str] = (),
     memory: str = "give shorter inputs, or --device cpu",
 ) -> Callable[[Function], Function]:
     """Register a function as a command.
@@ -207,6 +209,7 @@ def command(
         note: a paragraph after the description.
         name: name of the command; default: the function's.
         of: the command that it belongs to, as returned by `group`; default: `weft`.
+        several: options that take all words up to the next option, such as `--train a.en a.fr`.
         memory: what to set if the memory of the device is too small.
     """
 
@@ -217,10 +220,31 @@ def command(
             help=_first_part(function) + (f"\n\n{note}" if note else ""),
             epilog=_epilog(examples),
             rich_help_panel=panel,
+            cls=type("Command", (_Command,), {"several": tuple(several)}),
         )(_runner(function, memory))
         return function
 
     return register
+
+
+class _Command(typer.core.TyperCommand):
+    """A command some of whose options take several words."""
+
+    several: tuple[str, ...] = ()
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse words, after repeating an option before each of its words."""
+        words, flag = [], ""
+        for at, word in enumerate(args):
+            if word == "--":
+                words += args[at:]
+                break
+            if word.startswith("-") and len(word) > 1:
+                flag = word if word in self.several else ""
+                words += [] if flag and args[at + 1 : at + 2] else [word]
+            else:
+                words += [flag, word] if flag else [word]
+        return super().parse_args(ctx, words)
 
 
 def _epilog(examples: Sequence[str]) -> str:

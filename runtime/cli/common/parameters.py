@@ -113,7 +113,9 @@ RunName = Annotated[
 ]
 Checkpoint = Annotated[
     str,
-    argument("CHECKPOINT", "A checkpoint folder, such as outputs/demo/averaged.", complete_files),
+    argument(
+        "CHECKPOINT", "A checkpoint folder, or that of a run, such as outputs/demo.", complete_files
+    ),
 ]
 Test = Annotated[
     str | None,

@@ -56,6 +56,30 @@ def test_opens_without_the_files_it_came_from(tmp_path: Path) -> None:
     assert checkpoint.state["update"] == 7
 
 
+@pytest.mark.parametrize(
+    ("names", "opened"), [(["best"], "best"), (["best", "averaged"], "averaged")]
+)
+def test_of_a_run_its_averaged_or_best_checkpoint_is_opened(
+    tmp_path: Path, names: list[str], opened: str
+) -> None:
+    """`weft translate outputs/RUN` is what one types first."""
+    contents = small()[1]
+    for name in names:
+        save(tmp_path / name, contents)
+
+    assert open_checkpoint(tmp_path).folder == tmp_path / opened
+
+
+def test_of_a_run_no_link_is_opened(tmp_path: Path) -> None:
+    """It may lead out of the folder of a stranger."""
+    save(tmp_path / "elsewhere", small()[1])
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "averaged").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(InputError, match="not a complete checkpoint"):
+        open_checkpoint(tmp_path / "run")
+
+
 def test_a_tied_parameter_is_stored_once(tmp_path: Path) -> None:
     """Three names, one tensor: the file has the size of the parameters."""
     _, contents = small()
