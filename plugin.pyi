@@ -219,6 +219,9 @@ from .runtime.spec.check import explored as explored
 from .runtime.spec.check import graph_of as graph_of
 from .runtime.system.arriving import take as take
 from .runtime.system.cores import cores as cores
+from .runtime.system.executors.executor import ExecutorSettings as ExecutorSettings
+from .runtime.system.executors.executor import On as On
+from .runtime.system.executors.executor import Opened as Opened
 from .runtime.system.folders import replace_folder as replace_folder
 from .runtime.system.http import bound as bound
 from .runtime.system.http import send_json as send_json

@@ -4,7 +4,7 @@ Generates parallel text whose sentence lengths are lognormal and whose words fol
 runs `weft prepare` on it in its own process, and monitors that process and its descendants in
 /proc (Linux).  Then opens the corpus in a new process and times the first batch of an epoch.
 
-    python benchmarks/prepare.py --pairs 5000000 --workers 2
+    python benchmarks/prepare.py --pairs 5000000 --processes 2
 
 takes about 10 minutes on 2 cores and 4 GB of disk; the text is removed at the end.
 """
@@ -136,7 +136,7 @@ def main() -> None:
     """Generate the text, prepare it, and print the measurements."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--pairs", type=int, default=5_000_000)
-    options.add_argument("--workers", type=int, default=2)
+    options.add_argument("--processes", type=int, default=2)
     options.add_argument("--vocabulary", type=int, default=37_000)
     options.add_argument(
         "--tokens",
@@ -183,7 +183,7 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, object]:
     command = ["prepare", str(folder / "drill.json"), "--out", str(folder / "out")]
     began = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "weft", *command, "--workers", str(given.workers)]
+        [sys.executable, "-m", "weft", *command, "--processes", str(given.processes)]
     )
     watch = Watch(process)
     if process.wait():
@@ -205,11 +205,11 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, object]:
     ]
     return {
         "pairs": given.pairs,
-        "workers": given.workers,
+        "processes": given.processes,
         "text MB": round(text_bytes / 1e6),
         "seconds": round(seconds, 1),
         "pairs per second": round(given.pairs / seconds),
-        "processes": watch.most,
+        "most processes": watch.most,
         "peak MB, all processes (PSS)": round(watch.peak / 1024),
         "peak MB, all processes (RSS)": round(watch.peak_resident / 1024),
         "peak at second": round(watch.at),

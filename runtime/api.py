@@ -17,6 +17,7 @@ from .data.prepare import Prepared
 from .model.model import Adapted, Model
 from .model.opening import ensemble, open_model
 from .spec.check import listed
+from .system.executors.executor import On
 from .system.lock import locked
 from .train.context import Listener, Result, prepared_data, training_context, with_prepared
 from .train.device import choose, settings_of_process
@@ -42,7 +43,8 @@ def prepare_run(
     folder: Path,
     report: PrepareReport | None = None,
     *,
-    workers: int | None = None,
+    processes: int | None = None,
+    on: On = "local",
     log: Callable[[str], None] | None = None,
 ) -> Prepared:
     """Prepare the tokenizers and tables of a run, or open them, and check that they fit.
@@ -51,7 +53,9 @@ def prepare_run(
         plan: the plan of the run.
         folder: folder of the run; the data goes to its subfolder `prepared`.
         report: called with the progress.
-        workers: number of tokenizing processes; default: one per core.
+        processes: shards that are tokenized at the same time; default: one for each core, and on a
+            cluster as many as it takes.
+        on: where: `local`, `ray`, `dask:ADDRESS`, `slurm`, or settings.
         log: called with single lines of text.
 
     Raises:
@@ -59,7 +63,7 @@ def prepare_run(
         SpecError: the run or its objective has mistakes.
     """
     run, objective = plan.required()
-    prepared = prepared_data(run, folder, report, workers=workers, log=log)
+    prepared = prepared_data(run, folder, report, processes=processes, on=on, log=log)
     with_prepared(objective, prepared)
     return prepared
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import Field
@@ -32,7 +31,7 @@ from ...plugin import (
     wrong,
 )
 from ...runtime.cli.common import terminal
-from ...runtime.cli.common.parameters import Checkpoint
+from ...runtime.cli.common.parameters import Checkpoint, On, Processes
 from ...specs.reader import shipped_names
 from .report.forms import FORMS, Form
 
@@ -105,11 +104,6 @@ StudyName = Annotated[
     ),
 ]
 Folder = Annotated[str | None, out_option("Folder of the study. [default: outputs/NAME]")]
-Processes = Annotated[
-    int,
-    Field(ge=1),
-    typer.Option("--processes", help="Runs that train at the same time, each on its own cores."),
-]
 Peak = Annotated[
     float | None,
     Field(gt=0),
@@ -184,6 +178,7 @@ def _study(name: str, overrides: list[str] | None, out: str | None, speed: float
 @command(
     "Commands",
     "weft study run my-study.json --processes 2",
+    "weft study run my-study.json --on dask:tcp://10.0.0.1:8786",
     "weft study run my-study.json --row baseline --row swiglu",
     "weft study run my-study.json --dry",
     "weft study run my-study.json --print-jobs > jobs.txt",
@@ -196,7 +191,8 @@ def run(
     *,
     out: Folder = None,
     overrides: Overrides = None,
-    processes: Processes = 1,
+    processes: Processes = None,
+    on: On = "local",
     rows: Annotated[
         list[str] | None,
         option("--row", "Train only this row. Repeat the option for several rows.", metavar="NAME"),
@@ -215,8 +211,8 @@ def run(
     speed: Peak = None,
 ) -> int:
     """Train and measure all runs of a study, and write its report."""
-    from .pool import job_command
     from .report.page import write_pictures
+    from .running import job_command
     from .study import begun
 
     for flag, value in (("--print-jobs", print_jobs), ("--row", rows)):
@@ -238,17 +234,16 @@ def run(
             return 0
         done = len(jobs.jobs) - len(jobs.todo)
         terminal.notice(f"{len(jobs.jobs)} jobs, {done} of them done before")
-        return _run(loaded, jobs, processes)
+        return _run(loaded, jobs, processes, on)
 
 
-def _run(study: Study, jobs: Begun, processes: int) -> int:
+def _run(study: Study, jobs: Begun, processes: int | None, on: str) -> int:
     from .jobs import watched
-    from .pool import advice, run_pool
-    from .speed import gpus
+    from .running import advice, run_jobs
 
     live, console = terminal.shows_progress(), terminal.console()
     with watched(jobs.record, study.folder, console, live=live) as look:
-        work = run_pool(jobs.todo, processes, gpus=gpus(), look=look)
+        work = run_jobs(jobs.todo, processes, on=on, look=look)
     for key, problem in work.failed.items() if live else ():
         terminal.notice(f"job {key} failed: {problem}")
     if work.stopped_by is not None:
@@ -277,30 +272,13 @@ def _report(study: Study, to: str | None = None, forms: Sequence[Form] = ()) -> 
 @command("Commands", "weft study job outputs/my-study/jobs/0123456789abcdef", of=app)
 def job(
     folder: Annotated[str, argument("FOLDER", "Folder of a job.", complete_files)],
-    *,
-    cores: Annotated[
-        str | None,
-        option("--cores", "Numbers of the cores to use, such as 0,1. [default: all]"),
-    ] = None,
-    parent: Annotated[
-        int | None,
-        option("--parent", "Stop with a checkpoint when the process with this id ends."),
-    ] = None,
-    task: Annotated[
-        Literal["task.json", "search.json"],
-        option("--task", "File that says what is measured: that of the study or of its search."),
-    ] = "task.json",
 ) -> int:
-    """Run one job of a study, as `weft study run` and job arrays do."""
-    if cores is not None and hasattr(os, "sched_setaffinity"):
-        try:
-            os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
-        except (OSError, ValueError) as error:
-            raise wrong("--cores", f"these are not cores of this machine: {error}") from error
+    """Run one job of a study, as job arrays do."""
     from ...plugin import keep_freed_memory
+    from .jobs import TASK
     from .worker import run_job
 
-    if not (Path(folder) / task).is_file():
+    if not (Path(folder) / TASK).is_file():
         raise InputError(
             "this is not the folder of a job",
             location=folder,
@@ -308,7 +286,7 @@ def job(
         )
     keep_freed_memory()
     terminal.standard_output_is_a_log()
-    outcome = run_job(Path(folder), parent=parent, kind=task)
+    outcome = run_job(Path(folder))
     return {"done": 0, "SIGINT": 130, "SIGTERM": 143}[outcome]
 
 
@@ -443,10 +421,12 @@ def search(
     *,
     out: Folder = None,
     overrides: Overrides = None,
-    processes: Processes = 1,
+    processes: Processes = None,
+    on: On = "local",
 ) -> int:
     """Search the best row by the validation data; no test set is measured."""
-    outcome = _study(study, overrides, out, None).search(processes=processes, log=terminal.notice)
+    loaded = _study(study, overrides, out, None)
+    outcome = loaded.search(processes=processes, on=on, log=terminal.notice)
     for path in outcome.paths:
         terminal.notice(f"written  {path}")
     if outcome.stopped_by is not None:

@@ -55,9 +55,13 @@ TRAINED = "trained.json"
 """File of a job whose training is complete."""
 LOCK = ".job.lock"
 """Lock file of a job, held by the process that trains or measures it."""
+LOG = "log"
+"""File of a job with what its workers print."""
+STOP = "stop"
+"""File that asks the worker of a job, wherever it is, to stop with a checkpoint."""
 DIGITS = 16
 
-State = Literal["done", "running", "failed", "stopped", "waiting"]
+State = Literal["done", "running", "failed", "lost", "stopped", "queued"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +102,14 @@ class Job:
     def state(self) -> State:
         """Return how far the job is, by the files in its folder and their lock."""
         if not (self.folder / self.kind).is_file():
-            return "waiting"  # the plan is from another machine
+            return "queued"  # the plan is from another machine
         if (self.measured / RESULT).is_file():
             return "done"
         if self.locked():
             return "running"
         if (self.folder / ERROR).is_file():
-            return "failed"
-        return "stopped" if any((self.folder / "train/checkpoints").glob("[0-9]*")) else "waiting"
+            return "lost" if self._failure().get("lost") else "failed"
+        return "stopped" if any((self.folder / "train/checkpoints").glob("[0-9]*")) else "queued"
 
     def locked(self) -> bool:
         """Return whether a process, which may belong to another call, works on the job."""
@@ -128,10 +132,14 @@ class Job:
 
     def error(self) -> str:
         """Return why the last attempt failed; `""` if it did not."""
+        return str(self._failure().get("problem", ""))
+
+    def _failure(self) -> dict[str, Any]:
+        """Return what is noted of the last attempt, if it failed."""
         try:
-            return str(read_json(self.folder / ERROR)["problem"])
+            return dict(read_json(self.folder / ERROR))
         except InputError:
-            return ""
+            return {}
 
 
 def read_json(path: Path, largest: int = LARGEST_FILE) -> Any:
@@ -153,9 +161,9 @@ def read_json(path: Path, largest: int = LARGEST_FILE) -> Any:
         ) from error
 
 
-def error_of(problem: str) -> dict[str, Any]:
-    """Return the content of the file that says why a job failed."""
-    return {"problem": problem, "time": time.time()}
+def error_of(problem: str, *, lost: bool = False) -> dict[str, Any]:
+    """Return the content of the file that says why a job failed, or that its workers were lost."""
+    return {"problem": problem, "time": time.time(), **({"lost": True} if lost else {})}
 
 
 def json_text(value: Any) -> str:
@@ -316,7 +324,7 @@ EVERY = 1.0
 """Seconds between two pictures of the table."""
 LONGEST = 80
 """Maximum number of letters of an error."""
-_STYLES = {"done": "green", "running": "cyan", "failed": "red", "stopped": "yellow"}
+_STYLES = {"done": "green", "running": "cyan", "failed": "red", "lost": "red", "stopped": "yellow"}
 
 
 def status_of(job: Job) -> dict[str, Any]:
@@ -329,23 +337,23 @@ def status_of(job: Job) -> dict[str, Any]:
             status[name] = event["loss"]
     if "seconds" in train:
         status["seconds"] = train["seconds"]
-    if state == "failed":
+    if state in ("failed", "lost"):
         status["error"] = job.error()
     return status
 
 
 @dataclass(slots=True)
 class PoolState:
-    """What a pool does at a moment."""
+    """What is done, and what is not, at a moment."""
 
     waiting: list[Job]
     running: dict[str, tuple[Job, float]] = field(default_factory=dict)
-    """Key to the job and the time at which it was started."""
+    """Key to the job and the time at which it was submitted."""
     done: list[Job] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     """Key of a job to why it failed."""
     stopped_by: signal.Signals | None = None
-    """The signal that stops the pool."""
+    """The signal that stops everything."""
 
 
 def status_table(record: dict[str, Any], out: Path, work: PoolState | None = None) -> Table:
@@ -354,7 +362,7 @@ def status_table(record: dict[str, Any], out: Path, work: PoolState | None = Non
     Args:
         record: plan of the study.
         out: folder of the study.
-        work: the pool that runs the jobs, if there is one.
+        work: what is done, if the jobs are being run.
     """
     from rich.table import Table  # noqa: PLC0415 - slow to load, and needed only for people
     from rich.text import Text  # noqa: PLC0415 - as above
@@ -368,10 +376,11 @@ def status_table(record: dict[str, Any], out: Path, work: PoolState | None = Non
     rows: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for job in jobs_of(record, out):
         status, cost = status_of(job), costs[job.key]
-        if work is not None and job.key in work.running:
-            status["state"] = "running"
+        if work is not None and job.key in work.running and status["state"] != "running":
+            status["state"] = "queued"
         if work is not None and job.key in work.failed:
-            status |= {"state": "failed", "error": work.failed[job.key]}
+            lost = status["state"] == "lost"
+            status |= {"state": "lost" if lost else "failed", "error": work.failed[job.key]}
         rows.append((status, cost))
         state, style = status["state"], _STYLES.get(status["state"], "")
         table.add_row(
@@ -400,7 +409,7 @@ def summary(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
     """
     states = Counter(status["state"] for status, _ in rows)
     parts = [f"{states['done']} of {len(rows)} done"]
-    parts += [f"{states[name]} {name}" for name in ("running", "failed") if states[name]]
+    parts += [f"{states[name]} {name}" for name in ("running", "lost", "failed") if states[name]]
     trained = remaining = seconds = 0.0
     for status, cost in rows:
         work = cost["training_flops"] * status["update"] / cost["updates"]
@@ -427,7 +436,7 @@ def watched(
     """Show the table inside this context, or a line for each job that ends.
 
     Yields:
-        A function that a pool calls again and again.
+        A function to call again and again.
     """
     began = time.monotonic()
     if not live:

@@ -224,7 +224,7 @@ def report_of(record: Record, paths: Sequence[Path]) -> StudyReport:
         failed={
             seed_run["job"]: seed_run["error"]
             for seed_run in seeds
-            if seed_run["state"] == "failed"
+            if seed_run["state"] in ("failed", "lost")
         },
         paths=tuple(paths),
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...plugin import Finding, Metric, SpecError
+from ...plugin import Finding, Metric, On, SpecError
 from .document import Search
 from .jobs import (
     RESULT,
@@ -30,7 +30,7 @@ from .planning.identity import DataDigests, digest_of
 from .planning.plan import JobPlan, planned_row, with_keys
 from .planning.planned import Planned
 from .planning.space import axes_of, row_at
-from .pool import JobPool
+from .running import JobRunner
 from .sampling import is_worse, next_point
 from .trials import StudyTrial, read_trials, write_trials
 
@@ -55,7 +55,6 @@ class Searching:
         source: str,
         folder: Path,
         *,
-        gpus: Sequence[str] = (),
         log: Callable[[str], None] = lambda _: None,
         speed: Callable[[Run], float] | None = None,
     ) -> None:
@@ -65,7 +64,6 @@ class Searching:
             plan: a plan without errors, of a study with a search.
             source: file of the study.
             folder: folder of the study.
-            gpus: as of `JobPool`.
             log: called with a line for each trial that ends.
             speed: FLOP/s with which a run trains, for the limit on its duration; None checks no
                 duration.
@@ -79,7 +77,7 @@ class Searching:
             raise ValueError(source)
         self.search: Search = study.search
         self._plan, self._study, self._base, self._source = plan, study, plan.base, source
-        self._folder, self._gpus, self._log, self._speed = folder, gpus, log, speed
+        self._folder, self._log, self._speed = folder, log, speed
         self.axes, self._digests = axes_of(study), DataDigests()
         self.metric: Metric = metric_of(plan)
         self._up = self.metric.higher_is_better
@@ -117,13 +115,14 @@ class Searching:
         trial.state, trial.value, trial.curve, trial.why = "running", None, [], ""
         return True
 
-    def run(self, processes: int = 1) -> None:
+    def run(self, processes: int | None = None, *, on: On = "local") -> None:
         """Run the remaining trials; SIGINT and SIGTERM stop them with checkpoints.
 
         Args:
-            processes: number of trials that train at the same time.
+            processes: number of trials that train at the same time, as of `JobRunner`.
+            on: the executor.
         """
-        pool = JobPool(processes, self._gpus)
+        runner = JobRunner(on, processes)
         interrupted = [trial for trial in self.trials if trial.state == "running"]
         begun: list[_Active] = []
 
@@ -142,13 +141,13 @@ class Searching:
             for job, active in self._active.items():
                 if not active.finished and self._is_worse(job, active):  # the first seed decides
                     active.pruned = True
-                    pool.interrupt(job)
+                    runner.interrupt(job)
 
         def ended(job: Job, problem: str) -> None:
             begun.extend(self._continued(job, problem))
 
-        pool.run(next_job, ended, look)
-        self.stopped_by = pool.stopped_by
+        runner.run(next_job, ended, look)
+        self.stopped_by = runner.stopped_by
 
     def _next(self) -> StudyTrial | None:
         """Return a new trial; None if the budget is spent or no point is left."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,18 +55,3 @@ def _of_peak(run: Run) -> float:
     placement = choose(run)
     with settings_of_process(run, placement):
         return MFU * peak_flops(placement.device, placement.dtype)
-
-
-def gpus() -> list[str]:
-    """Return the GPUs that jobs share, as in `CUDA_VISIBLE_DEVICES`; empty if there are none."""
-    import torch  # noqa: PLC0415 - as above
-
-    if not torch.cuda.is_available():
-        return []
-    devices = os.environ.get("CUDA_VISIBLE_DEVICES")
-    visible = [str(number) for number in range(torch.cuda.device_count())]
-    return (
-        visible
-        if devices is None
-        else [device.strip() for device in devices.split(",") if device.strip()]
-    )

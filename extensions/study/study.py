@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...plugin import InputError, SpecError, did_you_mean, locked
+from ...plugin import InputError, On, SpecError, did_you_mean, locked
 from ...specs.load import parse_overrides
 from .document import StudySettings
 from .jobs import PLAN, Job, jobs_of, open_plan, write_jobs, write_json
 from .loading import load_study, study_of
 from .planning.plan import plan_study
 from .planning.table import Speed
-from .pool import run_pool
 from .records import (
     StudyJob,
     StudyPlan,
@@ -33,10 +32,11 @@ from .report.forms import FORMS, Form
 from .report.page import write_pictures
 from .report.record import study_record
 from .report.write import write_report
+from .running import run_jobs
 from .sampling import importances, optuna
 from .search import Searching
 from .search_report import best_trials, write_search_report
-from .speed import flops_per_second, gpus
+from .speed import flops_per_second
 from .transfer import pack, packed_plan, unpack, without_roots
 
 
@@ -108,15 +108,19 @@ class Study:
         limited = self.settings.budget.seconds is not None
         return flops_per_second(self.folder, self._speed) if limited else None
 
-    def run(self, *, processes: int = 1, rows: Iterable[str] = ()) -> StudyReport:
+    def run(
+        self, *, processes: int | None = None, rows: Iterable[str] = (), on: On = "local"
+    ) -> StudyReport:
         """Train and measure everything that is not done yet, and write the report.
 
         SIGINT and SIGTERM stop the trainings with checkpoints, and the report is then that of what
         is done; the next call continues.  The failure of one training does not stop the others.
 
         Args:
-            processes: number of trainings at the same time, each on its own cores.
+            processes: number of trainings at the same time; default: one on this machine, on its
+                own cores, and on a cluster as many as it takes.
             rows: names of the rows to train; by default all of them.  The report has all rows.
+            on: where they run: `local`, `ray`, `dask:ADDRESS`, `slurm`, or settings.
 
         Returns:
             The report; its `failed` names trainings that failed.
@@ -129,7 +133,7 @@ class Study:
         plan = self.plan()
         with begun(self, plan, rows) as jobs:
             write_pictures(plan.plan, self.folder)
-            run_pool(jobs.todo, processes, gpus=gpus())
+            run_jobs(jobs.todo, processes, on=on)
             return self.report()
 
     def status(self) -> list[StudyJob]:
@@ -200,7 +204,11 @@ class Study:
         return unpacked
 
     def search(
-        self, *, processes: int = 1, log: Callable[[str], None] | None = None
+        self,
+        *,
+        processes: int | None = None,
+        on: On = "local",
+        log: Callable[[str], None] | None = None,
     ) -> StudySearch:
         """Search the best row by the validation data; no test set is measured.
 
@@ -208,7 +216,8 @@ class Study:
         call continues.
 
         Args:
-            processes: number of trials that train at the same time, each on its own cores.
+            processes: number of trials that train at the same time, as in `run`.
+            on: where they run, as in `run`.
             log: called with a line for each trial that ends.
 
         Raises:
@@ -229,12 +238,10 @@ class Study:
             raise SpecError(plan.findings.errors)
         speed = self._limit()
         with locked(self.folder):
-            searching = Searching(
-                plan.plan, self.source, self.folder, gpus=gpus(), log=log, speed=speed
-            )
+            searching = Searching(plan.plan, self.source, self.folder, log=log, speed=speed)
             if searching.others:
                 log(f"{len(searching.others)} trials of other factors or settings are left out")
-            searching.run(processes)
+            searching.run(processes, on=on)
             overrides = _written(self.overrides)
             command = study_command("search", self.source, overrides, str(self.folder))
             paths = write_search_report(searching, self.name, command, self.folder)

@@ -7,9 +7,11 @@ import json
 import os
 import shutil
 import signal
+import sys
 import threading
-import time
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +28,7 @@ from ...plugin import (
     Metric,
     SpecError,
     SumMetric,
+    keep_freed_memory,
     losses_of,
     open_model,
     prepare,
@@ -40,7 +43,9 @@ from ...runtime.train.retention import checkpoints
 from .jobs import (
     ERROR,
     LOCK,
+    LOG,
     RESULT,
+    STOP,
     TASK,
     TRAINED,
     Job,
@@ -129,12 +134,81 @@ def _write(
 
 
 POLL = 0.5
-"""Seconds between two looks at the process that started this one."""
+"""Seconds between two looks for the file that asks a job to stop."""
 
 Outcome = Literal["done", "SIGINT", "SIGTERM"]
 
 
-def run_job(folder: Path, *, parent: int | None = None, kind: str = TASK) -> Outcome:
+def work(folder: Path, kind: str) -> Outcome:
+    """Run a job in a worker: what it prints goes to its log, and the file `stop` ends it.
+
+    Args:
+        folder: folder of the job.
+        kind: as of `run_job`.
+
+    Raises:
+        Exception: the job failed; its log and its folder say why.
+    """
+    keep_freed_memory()
+    with _logged(folder / LOG):
+        try:
+            with _stopped_by(folder / STOP):
+                return run_job(folder, kind=kind)
+        except KeyboardInterrupt:
+            return "SIGINT"
+        except (InputError, OSError) as error:
+            print(f"error: {error}", file=sys.stderr)  # noqa: T201 - goes to the log
+            raise
+        except Exception:
+            traceback.print_exc()
+            raise
+
+
+@contextmanager
+def _logged(path: Path) -> Iterator[None]:
+    """Append what this process prints, also in C, to a file, if it can be opened."""
+    with ExitStack() as stack:
+        try:
+            log = stack.enter_context(path.open("ab"))
+        except OSError:  # the disk is full, and what fails next says so
+            yield
+            return
+        before = [(number, os.dup(number)) for number in (1, 2)]
+        try:
+            sys.stdout.flush()
+            for number, _ in before:
+                os.dup2(log.fileno(), number)
+            yield
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError):  # the disk is full
+                    stream.flush()
+            for number, copy in before:
+                os.dup2(copy, number)
+                os.close(copy)
+
+
+@contextmanager
+def _stopped_by(path: Path) -> Iterator[None]:
+    """Send this process SIGINT, once, when a file appears; a training then saves and stops."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(POLL):
+            if path.exists():
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def run_job(folder: Path, *, kind: str = TASK) -> Outcome:
     """Train the run of a job and measure it, or do what remains of that.
 
     Another process that works on the job is waited for.  An error is written into the folder, so
@@ -142,8 +216,6 @@ def run_job(folder: Path, *, parent: int | None = None, kind: str = TASK) -> Out
 
     Args:
         folder: folder of the job.
-        parent: id of the process that started this one; when it ends, the training stops as by
-            SIGTERM, with a checkpoint.  None: the process is independent.
         kind: file of the task, which says what is measured.
 
     Returns:
@@ -155,24 +227,24 @@ def run_job(folder: Path, *, parent: int | None = None, kind: str = TASK) -> Out
     """
     job = Job(folder, "", 0, kind)
     with FileLock(folder / LOCK):
-        if parent is not None:
-            _stop_with(parent)
         (folder / ERROR).unlink(missing_ok=True)
         try:
             return _run(job)
         except (InputError, OSError) as error:
-            _note(folder, _problem(error))
+            _note(folder, problem_of(error))
             raise
         except Exception as error:
-            _note(folder, f"{type(error).__name__}: {error}")
+            _note(folder, problem_of(error))
             raise
 
 
-def _problem(error: InputError | OSError) -> str:
+def problem_of(error: BaseException) -> str:
     """Return why a job failed, on one line."""
     if isinstance(error, SpecError):
         return error.findings[0].problem
-    return error.problem if isinstance(error, InputError) else str(error)
+    if isinstance(error, InputError):
+        return error.problem
+    return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
 
 
 def _note(folder: Path, problem: str) -> None:
@@ -226,14 +298,3 @@ class _Quiet:
 
     def validated(self, update: int, values: Any) -> None:
         """Ignore a validation, which the history has."""
-
-
-def _stop_with(parent: int) -> None:
-    """Stop this process with a checkpoint when the process that started it ends."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(POLL)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, daemon=True).start()

@@ -15,6 +15,7 @@ from pydantic import Field
 from .common import terminal
 from .common.command import TRAINING, command, wrong
 from .common.parameters import (
+    On,
     Overrides,
     RunName,
     option,
@@ -56,15 +57,16 @@ def prepare(
     *,
     out: Folder = None,
     overrides: Overrides = None,
-    workers: Annotated[
+    processes: Annotated[
         int | None,
         Field(ge=1),
         option(
-            "--workers",
-            "Number of tokenizer processes; the result does not depend on it. [default: one "
-            "per core]",
+            "--processes",
+            "Parts of the text that are tokenized at the same time; the result does not depend on "
+            "it. [default: one per core; on a cluster, as many as it takes]",
         ),
     ] = None,
+    on: On = "local",
 ) -> None:
     """Build a run's tokenizers and binary corpus, and print a report of dropped rows.
 
@@ -83,7 +85,7 @@ def prepare(
     reporter = terminal.Reporter()
     with locked(folder), reporter.shown():
         prepared = api.prepare_run(
-            plan, folder, reporter.prepared, workers=workers, log=reporter.log
+            plan, folder, reporter.prepared, processes=processes, on=on, log=reporter.log
         )
     lengths = lengths_in_updates(
         prepared.train, settings.batch, settings.seed, settings.batch_range()[0]

@@ -11,6 +11,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice, zip_longest
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...specs.findings import InputError
+from ..system.executors.executor import On
+from ..system.memory import give_back_memory
 from .columns.registry import columns_of
 from .columns.text import RAW, TextColumn
 from .columns.values import number_of, text_of
@@ -29,9 +32,9 @@ from .records import add_record, array_fields, fields_of, fit_column, placed, un
 from .settings import SymbolSettings
 from .shards.corpus import HEADER, Corpus, CorpusWriter
 from .shards.filters import FilterCount
+from .shards.making import make_shards
 from .shards.merge_shards import ShardLayout, gather
 from .shards.shards import ShardRecipe, Side, is_whole, pieces, shards_in
-from .shards.workers import give_back_memory, make_shards
 from .symbols import Vocabulary
 from .table import array_name
 from .text_files import count_lines, decode, raw_lines
@@ -123,7 +126,8 @@ class Preparation:
     fresh: Path
     """Folder that becomes the prepared folder."""
     progress: Report
-    workers: int
+    processes: int | None
+    on: On = "local"
 
     def run(self) -> dict[str, Any]:
         """Fill the `fresh` folder; return the report.
@@ -373,16 +377,20 @@ class Preparation:
         )
 
     def _shards(self, split: str, recipe: ShardRecipe, texts: _Texts) -> None:
-        """Make the shards that are not there yet, in worker processes."""
+        """Make the shards that are not there yet."""
         sizes, total = shards_in(texts.counts), sum(texts.counts)
         done = {number for number in range(len(sizes)) if is_whole(recipe.path(number))}
         read = sum(sizes[number] for number in done)
         if done:
             self.progress(split, read, total)
-        workers = max(1, min(self.workers, len(sizes) - len(done)))
-        for piece in make_shards(recipe, pieces(texts.paths, texts.counts, done), workers):
-            read += piece.rows
-            self.progress(split, read, total)
+        processes = self.processes
+        if processes is not None:
+            processes = max(1, min(processes, len(sizes) - len(done)))
+        parts = pieces(texts.paths, texts.counts, done)
+        with closing(make_shards(recipe, parts, processes, self.on)) as finished:
+            for piece in finished:
+                read += piece.rows
+                self.progress(split, read, total)
 
     def _without_text(
         self, split: str, columns: Mapping[str, Column], folder: Path

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...specs.findings import InputError, did_you_mean
 from ..system.cores import cores
+from ..system.executors.executor import On, settings_of
 from .columns.column_settings import TextSettings
 from .columns.registry import columns_of
 from .folders import remove_leftover, resuming
@@ -92,7 +93,8 @@ def prepare(
     folder: str | Path,
     *,
     report: Report | None = None,
-    workers: int | None = None,
+    processes: int | None = None,
+    on: On = "local",
     log: Callable[[str], None] | None = None,
 ) -> Prepared:
     """Train the tokenizers and write the tables, or open existing prepared data.
@@ -107,8 +109,9 @@ def prepare(
         tokenizers: tokenizers by name.
         folder: output folder; it may contain only prepared data.
         report: called with the progress.
-        workers: number of tokenizing processes; defaults to one per core.  The
-            result does not depend on it.
+        processes: shards that are tokenized at the same time; default: one for each core, and on a
+            cluster as many as it takes.  The result does not depend on it.
+        on: where they are tokenized: `local`, `ray`, `dask:ADDRESS`, `slurm`, or settings.
         log: called with single lines of text.
 
     Raises:
@@ -118,8 +121,9 @@ def prepare(
     """
     folder = Path(folder)
     progress, write_log = report or _ignore, log or _ignore
-    if workers is not None and workers < 1:
-        raise InputError(f"{workers} is not a valid number of workers", help="give 1 or more")
+    if processes is not None and processes < 1:
+        raise InputError(f"{processes} is not a valid number of processes", help="give 1 or more")
+    local = settings_of(on).type == "local"
     columns = columns_of(data.columns, {})
     for name in data.test:  # fail now rather than after training
         for _ in records_of(data, name, columns):
@@ -134,8 +138,8 @@ def prepare(
     with resuming(folder, MARKER, f"{fingerprint} {SHARD}", write_log) as (work, fresh):
         # Another process may have finished it while this one waited.
         if not _is_prepared(folder, fingerprint):
-            count = workers or len(cores())
-            reports = Preparation(data, tokenizers, work, fresh, progress, count).run()
+            count = processes or (len(cores()) if local else None)
+            reports = Preparation(data, tokenizers, work, fresh, progress, count, on).run()
             marker = {
                 "format": FORMAT,
                 "fingerprint": fingerprint,

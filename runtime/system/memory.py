@@ -83,6 +83,14 @@ class Growth:
         return True
 
 
+def give_back_memory() -> None:
+    """Return freed memory to the operating system, if the C library can."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
+
+
 def resident() -> int:
     """Return the resident memory of the process in bytes, without files; 0 if unknown."""
     with suppress(OSError, ValueError, IndexError):

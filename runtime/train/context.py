@@ -26,6 +26,7 @@ from ..data.preparation import Report
 from ..data.prepare import Prepared, prepare
 from ..data.settings import Settings
 from ..data.table import Table
+from ..system.executors.executor import On
 from .checks.batches import one_length
 from .device import Place
 from .distributed.sampler import MicroBatches
@@ -220,12 +221,19 @@ def prepared_data(
     folder: Path,
     report: Report | None = None,
     *,
-    workers: int | None = None,
+    processes: int | None = None,
+    on: On = "local",
     log: Callable[[str], None] | None = None,
 ) -> Prepared:
     """Prepare the tokenizers and tables of a run, or open them; see `prepare`."""
     return prepare(
-        run.data, run.tokenizers, folder / "prepared", report=report, workers=workers, log=log
+        run.data,
+        run.tokenizers,
+        folder / "prepared",
+        report=report,
+        processes=processes,
+        on=on,
+        log=log,
     )
 
 

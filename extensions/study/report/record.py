@@ -81,7 +81,7 @@ def _row(row: Record, out: Path) -> Record:
         if state == "done":
             result = read_json(job.measured / RESULT)
             seed_run |= {"splits": result["splits"], "training": result["training"]}
-        elif state == "failed":
+        elif state in ("failed", "lost"):
             seed_run["error"] = job.error()
         seed_run["valid"] = [event for event in events(job) if event.get("type") == "valid"]
         seeds[seed] = seed_run

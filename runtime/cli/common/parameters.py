@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import Field
 
 from ....blocks.registry import STANDARD
 from ....graphs.ir.graph import Graph
@@ -106,6 +107,24 @@ RUN = "A run file, or the name of a shipped run (see `weft list`)."
 SpecName = Annotated[
     str,
     argument("SPEC", SPEC, complete_specs),
+]
+On = Annotated[
+    str,
+    option(
+        "--on",
+        "Where the work runs: 'local', 'ray', 'dask:ADDRESS', 'slurm:PARTITION' or their settings "
+        "as JSON. See docs/scaling.md.",
+        metavar="NAME[:ADDRESS]",
+    ),
+]
+Processes = Annotated[
+    int | None,
+    Field(ge=1),
+    option(
+        "--processes",
+        "Parts of the work that are done at the same time. [default: 1 on this machine; on a "
+        "cluster, as many as it takes]",
+    ),
 ]
 RunName = Annotated[
     str,

@@ -11,8 +11,8 @@ digest of the rest) followed by these little-endian arrays:
     bytes of each row of these texts                    uint32
 
 The assignment of rows to shards depends only on the files, so the result is the same for
-any number of processes.  `workers.py` runs the processes, `merge_shards.py` merges the
-shards into a corpus.
+any number of processes.  `making.py` makes them on an executor, and `merge_shards.py` merges
+them into a corpus.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def test_runs_that_are_not_there_wait(done: Path, packed: Path, tmp_path: Path) 
     carried.unpack([first, packed / "plan.json"])
 
     states = [job.state for job in carried.status()]
-    assert sorted(states) == ["done", "waiting", "waiting", "waiting"]
+    assert sorted(states) == ["done", "queued", "queued", "queued"]
     assert len(carried.results()) == len(study_record(done / "out")["tables"])
 
 

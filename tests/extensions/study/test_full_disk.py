@@ -9,20 +9,23 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pickle
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from weft.extensions.study import pool
-from weft.extensions.study.jobs import Job, jobs_of, open_plan
-from weft.extensions.study.pool import LOG, advice, run_pool
+from weft.extensions.study import running
+from weft.extensions.study.jobs import LOG, Job, jobs_of, open_plan
 from weft.extensions.study.report.record import study_record
+from weft.extensions.study.running import advice, run_jobs
 from weft.extensions.study.worker import run_job
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.cli.main import main
+from weft.runtime.system.executors.executor import Cluster, ExecutorSettings, Opened
 from weft.runtime.train.retention import checkpoints
 
 from .conftest import ONE_ROW, Writer, write_study, written
@@ -32,16 +35,17 @@ pytestmark = pytest.mark.integration
 
 TOOLS = Path(__file__).parents[3] / "tools"
 JOB = """
-import sys
+import pickle, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from file_faults import inject
-from weft.runtime.cli.main import main
+from weft.extensions.study.worker import work
+from weft.runtime.system.executors.executor import attempted
 folder, at, log = Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 inject(folder.parents[1], "full", at, Path(log) if log else None)
-sys.exit(main(["study", "job", str(folder), *sys.argv[5:]]))
+sys.stdout.buffer.write(pickle.dumps(attempted(work, (folder, "task.json"), {})))
 """
-"""A process of a job, in which the disk of the study is full from an operation on."""
+"""A worker in which the disk of the study is full from an operation on."""
 NEVER = sys.maxsize
 
 Capture = pytest.CaptureFixture[str]
@@ -53,14 +57,45 @@ def begun_again(done: Path, copy: Path) -> Job:
     for name in ("train", "measured"):
         shutil.rmtree(job.folder / name)
     (job.folder / "trained.json").unlink()
-    assert job.state() == "waiting"
+    assert job.state() == "queued"
     return job
 
 
-def faulty(at: int, log: str = "") -> Callable[[Path], list[str]]:
-    """Return `job_command` for a disk that is full from an operation on."""
-    command = [sys.executable, "-c", JOB, str(TOOLS)]
-    return lambda folder: [*command, str(folder), str(at), log]
+class OnFullDisk(ExecutorSettings):
+    """Workers in which the disk of the study is full from an operation of each job on."""
+
+    type: Literal["full"] = "full"
+    at: int = NEVER
+    log: str = ""
+
+    def open(self, processes: int | None) -> Opened:
+        """Return an executor that starts a process for each job."""
+        del processes
+        engine, command = ThreadPoolExecutor(1), [sys.executable, "-c", JOB, str(TOOLS)]
+
+        def start(work: Any) -> Future[Any]:
+            words = [*command, str(work.args[1][0]), str(self.at), self.log]
+            return engine.submit(lambda: pickle.loads(subprocess.check_output(words)))
+
+        return Opened(Cluster(start, (), engine.shutdown), 1)
+
+
+class Broken(ExecutorSettings):
+    """Workers in which every job fails before it begins."""
+
+    type: Literal["broken"] = "broken"
+
+    def open(self, processes: int | None) -> Opened:
+        """Return an executor that fails."""
+        del processes
+
+        def start(work: Any) -> Future[Any]:
+            del work
+            future = Future[Any]()
+            future.set_exception(RuntimeError("no worker"))
+            return future
+
+        return Opened(Cluster(start, (), lambda: None), 1)
 
 
 def unsound(out: Path) -> list[str]:
@@ -87,16 +122,14 @@ def operations(done: Path, tmp_path_factory: pytest.TempPathFactory) -> int:
     folder = tmp_path_factory.mktemp("counted")
     shutil.copytree(done / "out", folder / "out", symlinks=True)
     job, log = begun_again(done, folder / "out"), folder / "operations"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pool, "job_command", faulty(NEVER, str(log)))
-        assert run_pool([job], 1).failed == {}
+    assert run_jobs([job], on=OnFullDisk(log=str(log))).failed == {}
     return len(log.read_text().splitlines())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.9, 1.0])
 def test_a_job_on_a_full_disk_fails_and_continues_to_the_same_report(
-    part: float, operations: int, done: Path, copy: Path, monkeypatch: pytest.MonkeyPatch
+    part: float, operations: int, done: Path, copy: Path
 ) -> None:
     """Its record is complete or missing, and the reason is known though its folder cannot have it.
 
@@ -104,15 +137,14 @@ def test_a_job_on_a_full_disk_fails_and_continues_to_the_same_report(
     """
     job, at = begun_again(done, copy), max(1, round(part * operations))
     other = next(one for one in jobs_of(open_plan(copy), copy) if one.key != job.key)
-    with monkeypatch.context() as patch:
-        patch.setattr(pool, "job_command", faulty(at))
-        work = run_pool([job, other], 1)
+    work = run_jobs([job, other], on=OnFullDisk(at=at))
 
     assert [*work.failed] == [job.key]
     assert [one.key for one in work.done] == [other.key]
     assert str(job.folder / LOG) in work.failed[job.key]
-    assert "No space left" in (job.folder / LOG).read_text()
-    assert "Traceback" not in (job.folder / LOG).read_text()
+    assert "No space left" in work.failed[job.key]
+    log = job.folder / LOG  # missing if the disk was full when it was opened
+    assert not log.is_file() or "Traceback" not in log.read_text()
     assert unsound(copy) == []
     assert job.state() == "failed"  # the study's process, whose disk is not full, wrote the reason
 
@@ -220,41 +252,17 @@ def test_a_job_that_cannot_say_why_it_failed_stops_no_other(
     """Neither its process nor the study's can write the reason; it stays in what the pool says."""
     job = begun_again(done, copy)
     others = [one for one in jobs_of(open_plan(copy), copy) if one.key != job.key]
-    monkeypatch.setattr(pool, "job_command", lambda _: [sys.executable, "-c", "exit(1)"])
     usage = shutil.disk_usage(copy)
-    monkeypatch.setattr(pool, "disk_usage", lambda _: usage._replace(free=0))
+    monkeypatch.setattr(running, "disk_usage", lambda _: usage._replace(free=0))
     Disk(monkeypatch).takes(0)
 
-    work = run_pool([job, *others], 1)
+    work = run_jobs([job, *others], on=Broken())
 
-    why = f"ended with exit code 1, and its disk has no space left; see {job.folder / LOG}"
+    why = f"its disk has no space left: RuntimeError: no worker; see {job.folder / LOG}"
     assert work.failed == {job.key: why}
     assert len(work.done) == len(others)
-    assert job.state() == "waiting"
+    assert job.state() == "queued"
     assert unsound(copy) == []
-
-
-def test_a_job_that_cannot_be_started_stops_no_other(
-    done: Path, copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its log cannot be opened, say."""
-    job = begun_again(done, copy)
-    others = [one for one in jobs_of(open_plan(copy), copy) if one.key != job.key]
-    start = pool.start_job
-
-    def started(one: Job, *more: Any) -> Any:
-        if one.key == job.key:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(one.folder / LOG))
-        return start(one, *more)
-
-    monkeypatch.setattr(pool, "start_job", started)
-    monkeypatch.setattr(pool, "job_command", lambda _: [sys.executable, "-c", ""])
-
-    work = run_pool([job, *others], 1)
-
-    assert work.failed == {job.key: "it cannot be started: No space left on device"}
-    assert job.error() == work.failed[job.key]
-    assert len(work.done) == len(others)
 
 
 def test_advice_names_the_disk_only_if_it_is_short(
@@ -263,7 +271,7 @@ def test_advice_names_the_disk_only_if_it_is_short(
     """No checkpoint is written with less than 16 MiB of free space."""
     usage = shutil.disk_usage(tmp_path)
     for free, words in ((16 << 20, False), ((16 << 20) - 1, True)):
-        monkeypatch.setattr(pool, "disk_usage", lambda _, n=free: usage._replace(free=n))
+        monkeypatch.setattr(running, "disk_usage", lambda _, n=free: usage._replace(free=n))
         said = advice(2, tmp_path)
         assert said.startswith("2 jobs failed")
         assert "the same command tries again what failed" in said

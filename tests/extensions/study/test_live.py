@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from rich.console import Console
 from weft.extensions.study import jobs
-from weft.extensions.study.jobs import Job, PoolState, status_table, watched
+from weft.extensions.study.jobs import LOCK, Job, PoolState, status_table, watched
 
 HEAD = ["row", "seed", "state", "update", "loss", "valid loss", "time"]
 COSTS = {"updates": 2000, "training_flops": 2e9}
@@ -21,7 +22,7 @@ class Folder:
     """A study of jobs that have the files of their states, and nothing else."""
 
     def __init__(self, out: Path, *rows: str) -> None:
-        """Write a waiting job for each row."""
+        """Write a queued job for each row."""
         self.out = out
         self.record: dict[str, Any] = {"study": "toy", "rows": []}
         for row in rows:
@@ -76,10 +77,11 @@ def study(tmp_path: Path) -> Folder:
 
 
 def test_a_line_has_the_state_and_the_newest_values_of_its_job(study: Folder) -> None:
-    """A result, an error, or a checkpoint is in the folder; the pool knows what runs."""
+    """A result, an error, a checkpoint or the lock of its worker is in the folder."""
     work = PoolState([study.job("later")], running={"key-half": (study.job("half"), 0.0)})
 
-    lines, caption = study.shown(work)
+    with FileLock(study.job("half").folder / LOCK):
+        lines, caption = study.shown(work)
 
     assert lines == [
         HEAD,
@@ -88,7 +90,7 @@ def test_a_line_has_the_state_and_the_newest_values_of_its_job(study: Folder) ->
         ["wrong", "1", "failed", "0/2,000", "", "", ""],
         ["", "", "the loss is not finite", "", "", "", ""],
         ["paused", "1", "stopped", "1,000/2,000", "1.50", "2.25", "30 s"],
-        ["later", "1", "waiting", "0/2,000", "", "", ""],
+        ["later", "1", "queued", "0/2,000", "", "", ""],
     ]
     # 3,500 updates took 155 s; 1,500, 2,000, 1,000 and 2,000 are left: 288 s, with one process.
     assert caption == "1 of 5 done, 1 running, 1 failed; about 4.8 min left"
@@ -98,7 +100,7 @@ def test_before_anything_runs_all_jobs_wait(tmp_path: Path) -> None:
     """No speed is known yet, so no time is promised."""
     lines, caption = Folder(tmp_path, "a", "b").shown()
 
-    assert lines[1:] == [[row, "1", "waiting", "0/2,000", "", "", ""] for row in ("a", "b")]
+    assert lines[1:] == [[row, "1", "queued", "0/2,000", "", "", ""] for row in ("a", "b")]
     assert caption == "0 of 2 done"
 
 
@@ -106,7 +108,7 @@ def test_without_a_pool_nothing_that_is_not_locked_runs(study: Folder) -> None:
     """`weft study status`: a training without a process and a checkpoint begins anew."""
     lines, caption = study.shown()
 
-    assert lines[2][:3] == ["half", "1", "waiting"]
+    assert lines[2][:3] == ["half", "1", "queued"]
     assert "running" not in caption
 
 
@@ -150,18 +152,19 @@ def test_an_error_is_no_markup(tmp_path: Path) -> None:
 
 
 def test_states_have_colors_on_a_terminal(study: Folder) -> None:
-    """Green, cyan, red and yellow, by the numbers of ANSI; a waiting job has none."""
+    """Green, cyan, red and yellow, by the numbers of ANSI; a queued job has none."""
     work = PoolState([], running={"key-half": (study.job("half"), 0.0)})
     console = Console(
         file=io.StringIO(), width=120, force_terminal=True, color_system="standard", no_color=False
     )
 
-    console.print(status_table(study.record, study.out, work))
+    with FileLock(study.job("half").folder / LOCK):
+        console.print(status_table(study.record, study.out, work))
 
     drawn = console.file.getvalue()  # type: ignore[attr-defined]
     for state, number in (("done", 32), ("running", 36), ("failed", 31), ("stopped", 33)):
         assert f"\x1b[{number}m{state}" in drawn
-    assert "mwaiting" not in drawn
+    assert "mqueued" not in drawn
 
 
 def test_the_live_table_ends_with_the_last_states(tmp_path: Path) -> None:
@@ -180,7 +183,7 @@ def test_the_live_table_ends_with_the_last_states(tmp_path: Path) -> None:
         look(work)
         last = console.file.getvalue()[first:]  # type: ignore[attr-defined]
 
-    assert "0 of 2 done, 2 running" in console.file.getvalue()[:first]  # type: ignore[attr-defined]
+    assert "0 of 2 done" in console.file.getvalue()[:first]  # type: ignore[attr-defined]
     lines, _ = cells(last[last.index("┏") :])
     assert [line[2] for line in lines[1:]] == ["done", "failed", "killed by SIGKILL"]
     assert "1 of 2 done, 1 failed" in last

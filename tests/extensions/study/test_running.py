@@ -8,19 +8,29 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from filelock import FileLock
-from weft.extensions.study import pool
-from weft.extensions.study.jobs import LOCK, Job, jobs_of, open_plan, status_of, summary
-from weft.extensions.study.pool import ProcessSlot, slots
+from weft.extensions.study.jobs import (
+    LOCK,
+    Job,
+    PoolState,
+    jobs_of,
+    open_plan,
+    status_of,
+    summary,
+)
+from weft.extensions.study.running import run_jobs
 from weft.extensions.study.speed import flops_per_second
 from weft.extensions.study.worker import run_job
 from weft.runtime.checkpoint.checkpoint import read_tensors
 from weft.runtime.cli.main import main
+from weft.runtime.system.executors.executor import ATTEMPTS
+from weft.runtime.system.executors.local import ProcessSlot, slots
 from weft.specs.findings import InputError
 
 from .conftest import ONE_ROW, SWIGLU, Writer, write_study, written
@@ -133,7 +143,7 @@ def test_the_time_that_is_left_follows_the_speed_of_what_was_trained() -> None:
         "1 of 3 done, 1 running, 1 failed; about 6 s left"
     )
     assert summary([done]) == "1 of 1 done"
-    assert summary([({"state": "waiting", **new}, cost)]) == "0 of 1 done"
+    assert summary([({"state": "queued", **new}, cost)]) == "0 of 1 done"
     assert summary([done, ({"state": "stopped", **new}, cost)]) == (
         "1 of 2 done; about 4 s of training left"
     )
@@ -159,20 +169,37 @@ def test_the_failure_of_a_job_is_kept_and_repaired_by_the_next_attempt(
     assert jobs[0].error() == ""
 
 
-def test_a_job_that_the_system_kills_has_failed(
-    done: Path, copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For want of memory, say: no process is left that could note it."""
+def test_a_job_that_the_system_kills_is_lost(done: Path, copy: Path) -> None:
+    """For want of memory, say: no process is left that could note it; the next attempt repairs."""
     [job, *_] = written(write_study(done, rows=ONE_ROW), copy)
     shutil.rmtree(job.measured)
-    killed = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
-    monkeypatch.setattr(pool, "job_command", lambda _: killed)
+    lock = FileLock(job.folder / LOCK)  # its worker waits, and is killed meanwhile
+    killed: list[int] = []
 
-    work = pool.run_pool([job], 1)
+    def kill(_: PoolState) -> None:
+        for pid in children_of(os.getpid()):
+            if pid not in killed:
+                killed.append(pid)
+                os.kill(pid, signal.SIGKILL)
 
-    assert job.state() == "failed"
+    with lock:
+        work = run_jobs([job], look=kill)
+
+    assert len(killed) == ATTEMPTS
+    assert job.state() == "lost"
     assert work.failed == {job.key: job.error()}
     assert "SIGKILL" in job.error()
+    assert run_jobs([job]).done == [job]
+    assert job.state() == "done"
+
+
+def children_of(parent: int) -> list[int]:
+    """Return the processes that a process has started."""
+    return [
+        int(pid)
+        for path in Path(f"/proc/{parent}/task").glob("*/children")
+        for pid in path.read_text().split()
+    ]
 
 
 def test_finished_runs_tell_the_speed(done: Path, tmp_path: Path) -> None:
@@ -228,7 +255,7 @@ def test_dry_and_print_jobs_train_nothing(
         "baseline, seed 2",
     ]
     assert main(["study", "status", path, "--out", out, "--json"]) == 0
-    assert {one["state"] for one in json.loads(capsys.readouterr().out)} == {"waiting"}
+    assert {one["state"] for one in json.loads(capsys.readouterr().out)} == {"queued"}
 
 
 def test_rows_are_chosen_by_name(toy_study: Writer, tmp_path: Path, capsys: Capture) -> None:
@@ -248,17 +275,6 @@ def test_rows_are_chosen_by_name(toy_study: Writer, tmp_path: Path, capsys: Capt
     assert "did you mean 'swiglu'?" in capsys.readouterr().err
     assert main([*words, "--dry"]) == 2
     assert "--row" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("cores", ["a", "0,", "100000"])
-def test_cores_that_do_not_exist_are_refused(
-    cores: str, done: Path, copy: Path, capsys: Capture
-) -> None:
-    """As a mistake of the command line."""
-    [job, *_] = written(write_study(done, rows=ONE_ROW), copy)
-
-    assert main(["study", "job", str(job.folder), "--cores", cores]) == 2
-    assert "--cores" in capsys.readouterr().err
 
 
 def test_a_wrong_study_exits_1_and_names_the_row(toy_study: Writer, capsys: Capture) -> None:
@@ -310,21 +326,22 @@ def test_a_damaged_plan_is_refused(toy_study: Writer, tmp_path: Path, capsys: Ca
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_the_trainings_and_is_the_exit_code(
-    number: signal.Signals,
-    toy_study: Writer,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Capture,
+    number: signal.Signals, toy_study: Writer, tmp_path: Path
 ) -> None:
-    """130 for Ctrl-C, 143 for SIGTERM, which schedulers send."""
-    waits = f"import os, signal, time; os.kill({os.getpid()}, {int(number)}); time.sleep(60)"
-    monkeypatch.setattr(pool, "job_command", lambda _: [sys.executable, "-c", waits])
-    path = toy_study(rows=ONE_ROW, seeds=[1])
+    """130 for Ctrl-C, 143 for SIGTERM, which schedulers send; the same command continues."""
+    path, out = toy_study(rows=ONE_ROW, seeds=[1], settings={"updates": 100_000}), tmp_path / "out"
+    command = [sys.executable, "-m", "weft", "study", "run", str(path), "--out", str(out)]
+    process = subprocess.Popen([*command, "--speed", "5"], stderr=subprocess.PIPE, text=True)
+    while not list(out.glob("jobs/*/train/metrics.jsonl")):
+        assert process.poll() is None
+        time.sleep(0.1)
 
-    code = main(["study", "run", str(path), "--out", str(tmp_path / "out"), "--speed", "5"])
+    process.send_signal(number)
 
-    assert code == 128 + number
-    assert "the same command continues" in capsys.readouterr().err
+    _, printed = process.communicate()
+    assert process.returncode == 128 + number
+    assert "the same command continues" in printed
+    assert "stopped" in {job.state() for job in jobs_of(open_plan(out), out)}
 
 
 @pytest.mark.slow
@@ -345,3 +362,23 @@ def test_processes_run_jobs_and_one_failure_does_not_stop_the_others(
     page = (out / "report/toy-study.html").read_text()
     assert "not finite" in page
     assert "swiglu against baseline" in page
+
+
+@pytest.mark.slow
+def test_a_job_does_not_depend_on_those_before_it_in_its_process(
+    toy_study: Writer, tmp_path: Path
+) -> None:
+    """The last of three jobs of one worker has the weights of a job alone, to the bit."""
+    jobs = written(toy_study(seeds=[1]), tmp_path / "together")
+    alone = written(toy_study(seeds=[1]), tmp_path / "alone")[-1]
+
+    work = run_jobs(jobs, 1)
+
+    assert work.done == jobs
+    command = [sys.executable, "-m", "weft", "study", "job", str(alone.folder)]
+    threads = str(len(os.sched_getaffinity(0)))
+    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": threads})
+    assert same(weights(jobs[-1]), weights(alone))
+    assert (jobs[-1].measured / "toy.answers.jsonl").read_bytes() == (
+        alone.measured / "toy.answers.jsonl"
+    ).read_bytes()

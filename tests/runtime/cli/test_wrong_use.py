@@ -36,7 +36,7 @@ COMMAND_LINE: list[tuple[str, str]] = [
     ("cost transformer-base --devices 8", "has an effect only with --project"),
     ("cost wmt14-en-de-base --project --measure", "has no effect with --project"),
     ("cost wmt14-en-de-base --project --speed fast", "must be a number, not 'fast'"),
-    ("prepare demo --workers none", "must be a whole number, not 'none'"),
+    ("prepare demo --processes none", "must be a whole number, not 'none'"),
     ("train demo --profile-updates 3", "has an effect only with --profile"),
     ("train demo --profile --resume", "has no effect with --profile"),
     ("demo --updates 0", "must be at least 1, not '0'"),

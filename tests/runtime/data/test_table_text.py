@@ -64,7 +64,7 @@ def test_stored_bytes_follow_from_the_definition(
     The format of the files is that of earlier versions, so digests of data stay the same.
     """
     monkeypatch.setattr(shards, "SHARD", 50)
-    made = prepared(tmp_path / "out", data, workers=workers)
+    made = prepared(tmp_path / "out", data, processes=workers)
     tokenizer = made.vocabularies["tokenizer"]
     lines = [(tmp_path / name).read_text().splitlines() for name in ("a", "b")]
     rows = [
@@ -270,7 +270,7 @@ def test_a_hugging_face_tokenizer_can_be_used(data: dict[str, Any], tmp_path: Pa
         "special": ["[PAD]", "[SEP]", "[UNK]", "[CLS]"],
     }
 
-    made = prepared(tmp_path / "out", data, {"tokenizer": file}, workers=2)
+    made = prepared(tmp_path / "out", data, {"tokenizer": file}, processes=2)
 
     assert made.columns["source"].encode("bx ax zz")[""].tolist() == [5, 4, 1]
     last = made.train.batch(np.array([0])).inputs["source"][0, -1]

@@ -168,7 +168,7 @@ def test_trees_are_written_as_text_once(tmp_path: Path, monkeypatch: pytest.Monk
     assert text.read_text() == '"the dog runs"\n' * 20
 
     monkeypatch.delattr(TreesReader, "records")
-    made = prepare(data, settings, tmp_path / "out", workers=1)
+    made = prepare(data, settings, tmp_path / "out", processes=1)
 
     ids = made.train.corpus.pair(0)[1].tolist()
     assert made.columns["target"].decode(ids) == "(S (NP XX XX )NP (VP XX )VP )S"

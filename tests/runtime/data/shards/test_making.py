@@ -1,4 +1,4 @@
-"""Workers and shards: the same corpus for any number of processes and after any kill."""
+"""Shards on processes: the same corpus for any number of them and after any kill."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from weft.runtime.data.prepare import prepare
 from weft.runtime.data.shards import merge_shards as gather
-from weft.runtime.data.shards import shards, workers
+from weft.runtime.data.shards import shards
 from weft.runtime.data.shards.corpus import Corpus
-from weft.runtime.data.shards.workers import WorkerDiedError
+from weft.runtime.data.shards.making import make_shards
 from weft.runtime.data.tokenizer import Tokenizer
 from weft.runtime.data.vocabularies import VocabularyFile
 from weft.specs.findings import InputError
@@ -70,8 +70,8 @@ def made_shards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_the_number_of_workers_changes_nothing(data: DataSettings, tmp_path: Path) -> None:
     """Every byte is equal, and the pairs are in order."""
-    alone = prepare(data, TOKENIZER, tmp_path / "alone", workers=1)
-    prepare(data, TOKENIZER, tmp_path / "three", workers=3)
+    alone = prepare(data, TOKENIZER, tmp_path / "alone", processes=1)
+    prepare(data, TOKENIZER, tmp_path / "three", processes=3)
 
     assert content(tmp_path / "alone") == content(tmp_path / "three")
     assert texts(alone, "source") == [f"a{number % 5 and number} b en" for number in range(PAIRS)]
@@ -95,7 +95,7 @@ def test_an_endless_word_is_dropped_without_being_tokenized(
         path.write_text(f"{path.read_text()}{'ab' * 2_000_000}\na{' ' * 3_000_000}b\n")
     few = changed(data, filter={"max_length": 20})
 
-    made = prepare(few, TOKENIZER, tmp_path / "out", workers=1)
+    made = prepare(few, TOKENIZER, tmp_path / "out", processes=1)
 
     assert made.report["train"]["dropped"] == {"too_long": 1}
     assert made.report["train"]["kept"] == PAIRS + 1
@@ -106,7 +106,7 @@ def test_the_first_of_equal_pairs_is_kept(data: DataSettings, tmp_path: Path) ->
     """Every fifth line is 'a0 b', of which one is kept, independent of the shard boundaries."""
     unique = changed(data, filter={"duplicates": "drop"})
 
-    made = prepare(unique, TOKENIZER, tmp_path / "out", workers=1)
+    made = prepare(unique, TOKENIZER, tmp_path / "out", processes=1)
 
     assert made.report["train"]["read"] == PAIRS
     assert made.report["train"]["dropped"] == {"duplicate": PAIRS // 5 - 1}
@@ -134,7 +134,7 @@ def test_a_stopped_preparation_resumes(
     data: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Complete shards are kept, a damaged one is made again, and the result is the same."""
-    prepare(data, TOKENIZER, tmp_path / "whole", workers=1)
+    prepare(data, TOKENIZER, tmp_path / "whole", processes=1)
     out, work = tmp_path / "out", tmp_path / ".out.work"
 
     def stop(stage: str, done: int, _: int | None) -> None:
@@ -142,14 +142,14 @@ def test_a_stopped_preparation_resumes(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        prepare(data, TOKENIZER, out, workers=1, report=stop)
+        prepare(data, TOKENIZER, out, processes=1, report=stop)
     assert not out.exists()
     damaged = work / "train.shards" / "000001.shard"
     kept = damaged.read_bytes()
     damaged.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
     numbers, messages = made_shards(monkeypatch), list[str]()
 
-    prepare(data, TOKENIZER, out, workers=1, log=messages.append)
+    prepare(data, TOKENIZER, out, processes=1, log=messages.append)
 
     assert numbers == [1, 3, 4, 5, 6, 7, 8]
     assert messages == [f"resuming the preparation in {work}"]
@@ -167,11 +167,11 @@ def test_other_settings_discard_partial_work(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        prepare(data, TOKENIZER, tmp_path / "out", workers=1, report=stop)
+        prepare(data, TOKENIZER, tmp_path / "out", processes=1, report=stop)
     numbers = made_shards(monkeypatch)
 
     other = changed(data, filter={"max_length": 20})
-    prepare(other, TOKENIZER, tmp_path / "out", workers=1)
+    prepare(other, TOKENIZER, tmp_path / "out", processes=1)
 
     assert numbers == [0, *range(9)]  # the shard of validation, then all of training
 
@@ -179,7 +179,7 @@ def test_other_settings_discard_partial_work(
 @pytest.mark.parametrize("count", [1, 2])
 def test_the_first_bad_line_is_named(data: DataSettings, tmp_path: Path, count: int) -> None:
     """The error does not depend on which worker is fastest."""
-    made = prepare(data, TOKENIZER, tmp_path / "out", workers=1)
+    made = prepare(data, TOKENIZER, tmp_path / "out", processes=1)
     path = Path(data.root) / "one.de"
     rows = path.read_bytes().splitlines(keepends=True)
     for number in (12, 20, 28):
@@ -191,44 +191,42 @@ def test_the_first_bad_line_is_named(data: DataSettings, tmp_path: Path, count: 
     paths = [(Path(data.root) / "one.en", path)]
 
     with pytest.raises(InputError, match="0xff") as caught:
-        list(workers.make_shards(recipe, shards.pieces(paths, [33]), count))
+        list(make_shards(recipe, shards.pieces(paths, [33]), count))
 
     assert caught.value.location == f"{path}:12"
 
 
-def test_a_killed_worker_costs_only_its_shard(
-    data: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The error describes the cause, and the next call resumes."""
-    popen, crew = workers.subprocess.Popen, list[Any]()
-
-    def started(*args: Any, **named: Any) -> Any:
-        crew.append(popen(*args, **named))
-        return crew[-1]
-
-    monkeypatch.setattr(workers.subprocess, "Popen", started)
+def test_a_killed_worker_costs_only_its_shard(data: DataSettings, tmp_path: Path) -> None:
+    """Another process makes it; every byte is equal to those of an undisturbed preparation."""
+    prepare(data, TOKENIZER, tmp_path / "alone", processes=1)
+    killed: list[int] = []
 
     def kill(stage: str, *_: Any) -> None:
-        if stage == "train":
-            for process in crew:
-                os.kill(process.pid, signal.SIGKILL)
+        if stage == "train" and len(killed) < 2:
+            children = [pid for pid in children_of(os.getpid()) if pid not in killed]
+            killed.extend(children[:1])
+            for pid in children[:1]:
+                os.kill(pid, signal.SIGKILL)
 
-    with pytest.raises(WorkerDiedError, match="a worker process ended: SIGKILL"):
-        prepare(data, TOKENIZER, tmp_path / "out", workers=2, report=kill)
-    assert list((tmp_path / ".out.work" / "train.shards").glob("*.shard"))
-    monkeypatch.undo()
+    prepare(data, TOKENIZER, tmp_path / "out", processes=2, report=kill)
 
-    monkeypatch.setattr(shards, "SHARD", 8)
-    made = prepare(data, TOKENIZER, tmp_path / "out", workers=1)
-
-    assert len(made.train) == PAIRS
-    assert [process.poll() for process in crew] == [-signal.SIGKILL] * 2
+    assert len(killed) == 2
+    assert content(tmp_path / "out") == content(tmp_path / "alone")
 
 
-def test_workers_are_counted_from_one(data: DataSettings, tmp_path: Path) -> None:
-    """Zero workers raise an error."""
-    with pytest.raises(InputError, match="0 is not a valid number of workers"):
-        prepare(data, TOKENIZER, tmp_path / "out", workers=0)
+def children_of(parent: int) -> list[int]:
+    """Return the processes that a process has started."""
+    return [
+        int(pid)
+        for path in Path(f"/proc/{parent}/task").glob("*/children")
+        for pid in path.read_text().split()
+    ]
+
+
+def test_processes_are_counted_from_one(data: DataSettings, tmp_path: Path) -> None:
+    """Zero processes raise an error."""
+    with pytest.raises(InputError, match="0 is not a valid number of processes"):
+        prepare(data, TOKENIZER, tmp_path / "out", processes=0)
 
 
 def test_duplicates_are_found_across_parts(
@@ -238,7 +236,7 @@ def test_duplicates_are_found_across_parts(
     monkeypatch.setattr(gather, "CAPACITY", 10)
     unique = changed(data, filter={"duplicates": "drop"})
 
-    prepare(unique, TOKENIZER, tmp_path / "out", workers=1)
+    prepare(unique, TOKENIZER, tmp_path / "out", processes=1)
     corpus = Corpus.open(tmp_path / "out" / "train")
 
     rows = [tuple(side.tobytes() for side in corpus.pair(row)) for row in range(len(corpus))]
@@ -282,7 +280,7 @@ def test_of_duplicates_the_best_or_the_first_is_kept_by_hand(
     settings = {"duplicates": "drop", **rules}
 
     made = prepare(
-        pairs(tmp_path, train, train, filter=settings), bpe(20), tmp_path / "out", workers=1
+        pairs(tmp_path, train, train, filter=settings), bpe(20), tmp_path / "out", processes=1
     )
 
     vocabulary = made.vocabularies["tokenizer"]
@@ -302,7 +300,7 @@ def test_a_score_that_is_no_number_names_its_line(tmp_path: Path) -> None:
     rules = {"duplicates": "drop", "duplicates_of": ["source"], "best_by": "score"}
 
     with pytest.raises(InputError, match="not a finite number") as caught:
-        prepare(pairs(tmp_path, train, train, filter=rules), bpe(12), tmp_path / "out", workers=1)
+        prepare(pairs(tmp_path, train, train, filter=rules), bpe(12), tmp_path / "out", processes=1)
 
     assert caught.value.location.endswith("score:2")
     assert not (tmp_path / "out").exists()
@@ -316,7 +314,7 @@ from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.shards import shards
 shards.SHARD = 100
 data, out = DataSettings.model_validate_json(sys.argv[1]), sys.argv[2]
-prepare(data, {"tokenizer": PieceSettings(vocab_size=35)}, out, workers=2)
+prepare(data, {"tokenizer": PieceSettings(vocab_size=35)}, out, processes=2)
 """
 
 
