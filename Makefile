@@ -80,7 +80,7 @@ test-all: lint ## run the linters and all tests that need no GPU: minutes
 test-gpu: $(READY) ## run the tests that need a GPU; they are skipped without one
 	@$(BIN)/pytest -m gpu $(PYTEST_ARGS)
 
-measure-gpu: $(READY) ## run the GPU tests, measure against peers, and write outputs/gpu/README.md: half an hour; installs the extra 'benchmarks' and Eole
+measure-gpu: $(READY) ## run the GPU tests, measure against peers, and write outputs/gpu/README.md: ten minutes; installs the extra 'benchmarks' and Eole
 	@$(BIN)/python benchmarks/measure_gpu.py $(MEASURE_ARGS)
 
 test-parity: $(READY) ## compare imported models with Hugging Face's; installs the extra 'parity'

@@ -16,6 +16,7 @@ do not support a case, with the reason.
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import statistics
 import time
@@ -24,7 +25,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from results import add_rows_option, write_row
+from results import add_rows_option, wait_for_turn, write_row
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -112,11 +113,18 @@ def seconds(run: Callable[[], None]) -> float:
     return time.perf_counter() - start
 
 
-def measured(kernel: str, case: str, options: argparse.Namespace) -> dict[str, Any]:
+def loaded(kernel: str, case: str, options: argparse.Namespace) -> Callable[[], None]:
+    """Return a run of a kernel on the fixed shape, after its first use, which loads the kernel."""
+    fixed = job(kernel, case, shapes(options.tokens, options.shapes + 1)[0], options)
+    fixed()
+    return fixed
+
+
+def measured(
+    kernel: str, case: str, fixed: Callable[[], None], options: argparse.Namespace
+) -> dict[str, Any]:
     """Return the seconds of a kernel at the first and later uses of shapes, and at a fixed one."""
-    warm, *new = shapes(options.tokens, options.shapes + 1)
-    fixed = job(kernel, case, warm, options)
-    fixed()  # loads the kernel
+    _, *new = shapes(options.tokens, options.shapes + 1)
     again = [seconds(fixed) for _ in range(options.shapes)]
     first, later = [], []
     for shape in new:
@@ -127,15 +135,25 @@ def measured(kernel: str, case: str, options: argparse.Namespace) -> dict[str, A
 
 
 def serve(pipe: Any, kernel: str, options: argparse.Namespace) -> None:
-    """Send the measurement of each case of a kernel, or the reason why there is none."""
+    """Load a kernel; then, on request, send the measurement of a case, or why there is none."""
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore")  # torch warns why each other kernel is not used
-    for case in CASES:
-        try:
-            pipe.send(measured(kernel, case, options))
-        except Exception as error:  # noqa: BLE001 - a kernel that raises anything is left out
-            said = str(error).strip().splitlines() or [""]
-            pipe.send(f"left out: {kernel}, {case}: {type(error).__name__}: {said[0][:REASON]}")
+    runs = {case: attempted(kernel, case, lambda c: loaded(kernel, c, options)) for case in CASES}
+    pipe.send(None)
+    for case in iter(pipe.recv, None):
+        run = runs[case]
+        if not isinstance(run, str):
+            run = attempted(kernel, case, lambda c, run=run: measured(kernel, c, run, options))
+        pipe.send(run)
+
+
+def attempted(kernel: str, case: str, function: Callable[[str], Any]) -> Any:
+    """Return what a function makes of a case, or why a kernel is left out."""
+    try:
+        return function(case)
+    except Exception as error:  # noqa: BLE001 - a kernel that raises anything is left out
+        reason, *_ = str(error).strip().splitlines() or [""]
+        return f"left out: {kernel}, {case}: {type(error).__name__}: {reason[:REASON]}"
 
 
 def found_by(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -143,21 +161,31 @@ def found_by(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     context = multiprocessing.get_context("spawn")
     # On a GPU the blocked backend is the fused one.
     known = [one for one in KERNELS if one != "weft blocked" or options.device == "cpu"]
-    for kernel in options.only or known:
-        here, there = context.Pipe()
-        process = context.Process(target=serve, args=(there, kernel, options), daemon=True)
-        process.start()
+    pipes: dict[str, Any] = {}
+    kernels = list(options.only or known)
+    for kernel in kernels:
+        pipes[kernel], there = context.Pipe()
+        context.Process(target=serve, args=(there, kernel, options), daemon=True).start()
         there.close()
-        for case in CASES:
-            try:
-                found = here.recv()
-            except EOFError:
-                found = f"left out: {kernel}, {case}: its process ended"
-            if isinstance(found, str):
-                print(found, flush=True)
-            else:
-                yield found
-        process.join()
+    for pipe in pipes.values():  # all load at the same time
+        asked_of(pipe)
+    wait_for_turn(options)
+    for kernel, case in itertools.product(kernels, CASES):
+        row = asked_of(pipes[kernel], case) or f"left out: {kernel}, {case}: its process ended"
+        if isinstance(row, str):
+            print(row, flush=True)
+        else:
+            yield row
+
+
+def asked_of(pipe: Any, case: str = "") -> Any:
+    """Return the next answer of a kernel's process, after asking for a case; None if it ended."""
+    try:
+        if case:
+            pipe.send(case)
+        return pipe.recv()
+    except (EOFError, OSError):
+        return None
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ from typing import Any
 import torch
 from decoders import DECODERS, Decode, Work
 from generators import GENERATORS
-from results import add_rows_option, write_row
+from results import add_rows_option, wait_for_turn, write_row
 from train import How, peak_flops
 
 VOCAB = 37_000
@@ -148,8 +148,17 @@ def race(options: argparse.Namespace) -> list[dict[str, Any]]:
     pipes, rows = dict(started(options)), []
     precisions = dict.fromkeys(filter(None, map(precision_of, pipes)))
     torch.set_num_threads(options.threads)
+    operations = {beam: flops(options, beam) for beam in options.beams}
+    if options.in_turn:  # all contestants see the shapes of every beam, at the same time
+        for beam in options.beams:
+            for pipe in pipes.values():
+                pipe.send(beam)
+            for pipe in pipes.values():
+                pipe.recv()
+        wait_for_turn(options)
     for beam in options.beams:
-        work, peaks = flops(options, beam), {name: list[float]() for name in precisions}
+        peaks: dict[str, list[float]] = {name: [] for name in precisions}
+        of_beam: list[dict[str, Any]] = []
         times: dict[str, list[float]] = {name: [] for name in pipes}
         cpu: dict[str, list[float]] = {name: [] for name in pipes}
         peak = dict.fromkeys(pipes, 0.0)
@@ -166,17 +175,23 @@ def race(options: argparse.Namespace) -> list[dict[str, Any]]:
                 if turn:  # the first turn is a warm-up
                     times[name].append(seconds)
                     cpu[name].append(worked)
-        for name in pipes:
-            row = {
-                "name": name,
-                "beam": beam,
-                "seconds": times[name],
-                "cpu": cpu[name],
-                "peak": peak[name],
-                "share": share(work, times[name], peaks.get(precision_of(name) or "")),
-            }
-            write_row(options.rows, row)
-            rows.append(row)
+            of_beam = [
+                {
+                    "name": name,
+                    "beam": beam,
+                    "seconds": times[name],
+                    "cpu": cpu[name],
+                    "peak": peak[name],
+                    "share": share(
+                        operations[beam], times[name], peaks.get(precision_of(name) or "")
+                    ),
+                }
+                for name in pipes
+                if times[name]
+            ]
+            for row in of_beam:
+                write_row(options.rows, row)
+        rows += of_beam
     for pipe in pipes.values():
         pipe.send(None)
     return rows

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import weft
 from contestants import VOCAB
-from results import add_rows_option, write_row
+from results import add_rows_option, wait_for_turn, write_row
 from train import finished, make_batches, shifted
 from weft.blocks.kernels.losses.cross_entropy import smoothed_cross_entropy
 from weft.blocks.kernels.processor import processor_name
@@ -76,6 +76,7 @@ def main() -> None:
     print(
         torch.cuda.get_device_name() if on_gpu else processor_name(), f"torch {torch.__version__}"
     )
+    wait_for_turn(options)
     for layers in options.layers:
         row = first_step(layers, options.mode, options.tokens, options.device)
         write_row(options.rows, row)

@@ -37,7 +37,7 @@ from typing import Any
 import torch
 from contestants import CONTESTANTS
 from peers import BASE, BIG, Size
-from results import add_rows_option, write_row
+from results import add_rows_option, wait_for_turn, write_row
 from torch import Tensor, nn
 
 BATCHES = 4
@@ -62,7 +62,9 @@ LANGUAGE_MODELS = ("Hugging Face GPT-2",)
 ROW = 1024
 """Tokens of a row of a language model."""
 TOGETHER = 2
-"""Peers that run at the same time, in addition to Weft; limited by memory."""
+"""Peers that run at the same time on a CPU, in addition to Weft; limited by memory."""
+PREPARING = 8
+"""Batches of the preparation are smaller by this factor, since others may prepare beside it."""
 COMPILED = ("Hugging Face Marian", "x-transformers")
 """Peers whose best form is measured: the fastest as shipped."""
 
@@ -203,6 +205,11 @@ def work(pipe: Connection, name: str, how: How) -> None:
     pipe.send(("built", note))
     while (requested := pipe.recv()) is not None:
         tokens, turn = requested
+        if not tokens:  # others measure next
+            made.clear()
+            torch.cuda.empty_cache()
+            pipe.send(None)
+            continue
         if tokens not in made:
             made[tokens] = [
                 (source.to(how.device), target.to(how.device), int((target != 0).sum()))
@@ -332,8 +339,27 @@ class Contest:
             self.cold[name] += time.perf_counter()
             self.pipes[name] = entering[name]
 
-    def turns(self, tokens: int, rounds: int) -> dict[str, list[float]]:
-        """Return target tokens per second of each contestant, turn by turn."""
+    def prepare(self, tokens: int) -> None:
+        """Compile for the shapes of all batches, all contestants at the same time."""
+        for step in [(max(1, tokens // PREPARING), turn) for turn in range(BATCHES)] + [(0, 0)]:
+            for name in list(self.pipes):
+                try:
+                    self.pipes[name].send(step)
+                except OSError:
+                    self._drop(name, step[0])
+            for name in list(self.pipes):
+                try:
+                    self.pipes[name].recv()
+                except (EOFError, OSError):
+                    self._drop(name, step[0])
+
+    def _drop(self, name: str, tokens: int) -> None:
+        """Leave out a contestant that the system killed, for example because of its memory."""
+        print(f"left out: {name}: its process died at {tokens} tokens", flush=True)
+        del self.pipes[name]
+
+    def turns(self, tokens: int, rounds: int) -> Iterator[dict[str, list[float]]]:
+        """Yield target tokens per second of each contestant so far, after each turn."""
         speeds: dict[str, list[float]] = {name: [] for name in self.pipes}
         self.peaks, self.worked = [], {name: [] for name in self.pipes}
         warm = BATCHES if self.how.best else 0  # torch.compile recompiles for some shapes
@@ -343,17 +369,14 @@ class Contest:
                 try:
                     pipe.send((tokens, turn + 1 + BATCHES))
                     seconds, count, worked, self.peak[name] = pipe.recv()
-                except (
-                    EOFError,
-                    OSError,
-                ):  # for example, the system killed it because of its memory
-                    print(f"left out: {name}: its process died at {tokens} tokens", flush=True)
-                    del self.pipes[name]
+                except (EOFError, OSError):
+                    self._drop(name, tokens)
                     continue
                 if turn >= 0:
                     speeds[name].append(count / seconds)
                     self.worked[name].append(worked)
-        return {name: found for name, found in speeds.items() if name in self.pipes}
+            if turn >= 0:
+                yield {name: speeds[name] for name in self.pipes}
 
     def end(self) -> None:
         """End all processes."""
@@ -363,10 +386,10 @@ class Contest:
             process.join()
 
 
-def groups(names: Sequence[str], ours: list[str]) -> Iterator[list[str]]:
+def groups(names: Sequence[str], ours: list[str], together: int) -> Iterator[list[str]]:
     """Yield groups of Weft and a few peers."""
-    for start in range(0, max(1, len(names)), TOGETHER):
-        yield [*ours, *names[start : start + TOGETHER]]
+    for start in range(0, max(1, len(names)), together):
+        yield [*ours, *names[start : start + together]]
 
 
 def main() -> None:
@@ -419,46 +442,60 @@ def main() -> None:
         how = How(half, best, options.threads, options.device, SIZES[size])
         entering = [n for n in peers if not best or n in COMPILED or on_gpu]
         entering = [*LANGUAGE_MODELS] if how.size.spec == "gpt2" else entering
-        for names in groups(entering, ours if how.size.spec != "gpt2" else ours[:1]):
-            for row in meet(names, how, options.tokens, options.rounds, (size, precision, form)):
-                write_row(options.rows, row)
-                rows.append(row)
+        entrants = ours if how.size.spec != "gpt2" else ours[:1]
+        for names in groups(entering, entrants, max(1, len(entering)) if on_gpu else TOGETHER):
+            rows += meet(names, how, options, (size, precision, form))
     print(f"\n{table(rows)}")
 
 
 def meet(
-    names: list[str], how: How, sizes: list[int], rounds: int, note: tuple[str, str, str]
+    names: list[str], how: How, options: argparse.Namespace, note: tuple[str, str, str]
 ) -> list[dict[str, Any]]:
     """Let contestants take turns, and return a row of results for each."""
     contest, rows = Contest(names, how), []
-    size, precision, form = note
-    for tokens in sizes[:1] if how.best else sizes:
+    for tokens in options.tokens[:1] if how.best else options.tokens:
         batches = make_batches(tokens, how.size)
         mean = statistics.mean(f / t for f, t in flops(batches, how.size))
-        speeds = contest.turns(tokens, rounds)
-        top = statistics.median(contest.peaks)
-        print(f"{precision}: peak {top / 1e9:.0f} GFLOP/s", flush=True)
-        ours = statistics.median(speeds.get("weft", [math.nan]))
-        for name, found in speeds.items():
-            median = statistics.median(found)
-            rows.append(
-                {
-                    "precision": precision if size == "base" else f"{size}, {precision}",
-                    "form": "weft train" if name.startswith("weft") else form,
-                    "name": name,
-                    "tokens": tokens,
-                    "median": median,
-                    "speeds": found,
-                    "ratio": ours / median,
-                    "share": median * mean / top,
-                    "cpu": statistics.median(contest.worked[name]),
-                    "peak": contest.peak[name],
-                    "cold": contest.cold[name],
-                }
-            )
-            print(line(rows[-1]), flush=True)
+        if options.in_turn:
+            contest.prepare(tokens)
+            wait_for_turn(options)
+        of_tokens: list[dict[str, Any]] = []
+        for speeds in contest.turns(tokens, options.rounds):
+            of_tokens = list(rows_of(contest, speeds, tokens, mean, note))
+            for row in of_tokens:
+                write_row(options.rows, row)
+        print(f"{note[1]}: peak {statistics.median(contest.peaks) / 1e9:.0f} GFLOP/s", flush=True)
+        print("\n".join(map(line, of_tokens)), flush=True)
+        rows += of_tokens
     contest.end()
     return rows
+
+
+def rows_of(
+    contest: Contest,
+    speeds: dict[str, list[float]],
+    tokens: int,
+    mean: float,
+    note: tuple[str, str, str],
+) -> Iterator[dict[str, Any]]:
+    """Yield a row of results for each contestant, from FLOPs per token and the turns so far."""
+    size, precision, form = note
+    ours, top = statistics.median(speeds.get("weft", [math.nan])), statistics.median(contest.peaks)
+    for name, measured in speeds.items():
+        median = statistics.median(measured)
+        yield {
+            "precision": precision if size == "base" else f"{size}, {precision}",
+            "form": "weft train" if name.startswith("weft") else form,
+            "name": name,
+            "tokens": tokens,
+            "median": median,
+            "speeds": measured,
+            "ratio": ours / median,
+            "share": median * mean / top,
+            "cpu": statistics.median(contest.worked[name]),
+            "peak": contest.peak[name],
+            "cold": contest.cold[name],
+        }
 
 
 def line(row: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import sys
 from argparse import Namespace
@@ -57,8 +58,9 @@ def test_a_row_of_training_has_the_median_of_its_cpu_seconds(
         return found
 
     monkeypatch.setattr(train, "Contest", contest)
+    options = argparse.Namespace(tokens=[100], rounds=3, rows=None, in_turn=False)
 
-    [row] = train.meet(["weft"], how, [100], 3, ("base", "float32", "shipped"))
+    [row] = train.meet(["weft"], how, options, ("base", "float32", "shipped"))
 
     assert (row["median"], row["cpu"], row["peak"], row["share"]) == (50.0, 3.0, 60.0, 0.5)
     cells = "| float32 | 100 | weft | weft train | 50 | 25 to 100 | 1.00 | 50 | 3.00 | 60 | 9 |"

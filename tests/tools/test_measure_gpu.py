@@ -6,6 +6,7 @@ import importlib
 import json
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -30,17 +31,30 @@ def gpu(module: Any) -> Any:
     return module("measure_gpu")
 
 
+START = "import os, subprocess, sys, time\nfrom pathlib import Path\nrows = Path(sys.argv[2])"
+PREPARED = """
+rows.with_suffix('.ready').touch()
+while not (turn := rows.with_suffix('.turn')).exists():
+    time.sleep(0.01)
+"""
+HANG = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+time.sleep(3600)
+"""
+
+
 def part(
     gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str, **changes: Any
 ) -> Any:
     """Return a part that runs Python as if it was a benchmark, with `--rows FILE` as arguments."""
     (tmp_path / "benchmarks").mkdir(exist_ok=True)
     monkeypatch.setattr(gpu, "ROOT", tmp_path)
-    name = changes.get("name", "training")
+    name = changes.get("name", "training base")
     file = tmp_path / "benchmarks" / f"{name.replace(' ', '-')}.py"
-    file.write_text(f"import subprocess, sys, time\n{code}\n")
-    command = [sys.executable, f"benchmarks/{file.name}"]
-    return gpu.Part(name, command, changes.get("seconds", 60))
+    file.write_text(f"{START}\n{code}\n")
+    monkeypatch.setitem(gpu.TABLES, name, lambda rows: [f"a table of {len(rows)}"])
+    return gpu.Part(name, [sys.executable, f"benchmarks/{file.name}"], changes.get("share", 0))
 
 
 @pytest.mark.integration
@@ -50,11 +64,11 @@ def test_a_part_gives_its_rows_and_who_was_left_out(
     """Rows of an earlier measurement in the same folder do not count."""
     code = f"{ROW}\nprint('left out: Marian: no module\\ndone')"
     for _ in range(2):
-        outcome = gpu.run(part(gpu, monkeypatch, tmp_path, code), tmp_path)
+        [outcome] = gpu.measure([part(gpu, monkeypatch, tmp_path, code)], tmp_path, None, 60)
 
     assert (outcome.failed, outcome.rows, outcome.last) == ("", [{"name": 1}], "done")
     assert outcome.left_out == ["left out: Marian: no module"]
-    assert (tmp_path / "training.log").read_text().endswith("done\n")
+    assert (tmp_path / "training-base.log").read_text().endswith("done\n")
 
 
 @pytest.mark.integration
@@ -69,7 +83,35 @@ def test_a_part_that_measures_nothing_has_failed(
     code: str, failed: str, gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Otherwise the page would have an empty table."""
-    assert gpu.run(part(gpu, monkeypatch, tmp_path, code), tmp_path).failed == failed
+    [outcome] = gpu.measure([part(gpu, monkeypatch, tmp_path, code)], tmp_path, None, 60)
+
+    assert outcome.failed == failed
+
+
+@pytest.mark.integration
+def test_turns_begin_after_the_preparation_of_all_in_their_order(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The first part prepares longest; none measures before, and no two at the same time."""
+    note = "open('order', 'a').write(rows.stem + ' {}\\n')"
+    work = f"{note.format('begins')}\ntime.sleep(0.2)\n{ROW}\n{note.format('ends')}"
+    slow = f"time.sleep(1)\n{note.format('prepared')}\n{PREPARED}\n{work}"
+    parts = [
+        part(gpu, monkeypatch, tmp_path, slow, name="training base", share=1),
+        part(gpu, monkeypatch, tmp_path, f"{PREPARED}\n{work}", name="decoding", share=1),
+    ]
+
+    outcomes = gpu.measure(parts, tmp_path, None, 60)
+
+    assert [outcome.failed for outcome in outcomes] == ["", ""]
+    assert (tmp_path / "order").read_text().splitlines() == [
+        "training-base prepared",
+        *(
+            f"{name} {event}"
+            for name in ("training-base", "decoding")
+            for event in ("begins", "ends")
+        ),
+    ]
 
 
 def alive(process: int) -> bool:
@@ -82,40 +124,55 @@ def alive(process: int) -> bool:
 def test_parts_that_hang_are_killed_and_their_rows_kept(
     gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Parts ignore SIGTERM, and have a child that sleeps; the last part still gets its time.
+    """In 7 s, 1 of which is reserved: half for the preparation, the rest for turns.
 
-    Limits of 1, 4 and 4 seconds and the reserve of 5 are 14: an hour of sleep does not change that.
+    Tests hang, one part hangs in its preparation and one, with a child, in its turn; all ignore
+    SIGTERM.  The last part still gets its turn, which says which part was still preparing.
     """
     sleeps = "[sys.executable, '-c', 'import time; time.sleep(3600)']"
     child = f"open('child', 'w').write(str(subprocess.Popen({sleeps}).pid))"
-    hang = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(3600)"
+    turn = "open(rows, 'a').write('{\"disturbed_by\": [\"' + turn.read_text() + '\"]}\\n')"
     row = ROW.replace("name", "device").replace("1}", '\\"a GPU\\"}')
     parts = [
-        part(gpu, monkeypatch, tmp_path, row, name="machine", seconds=1),
-        part(gpu, monkeypatch, tmp_path, f"{ROW}\n{child}\n{hang}", name="tests", seconds=4),
-        part(gpu, monkeypatch, tmp_path, ROW, name="first update", seconds=4),
+        part(gpu, monkeypatch, tmp_path, row, name="machine"),
+        part(gpu, monkeypatch, tmp_path, f"{ROW}\n{HANG}", name="tests"),
+        part(gpu, monkeypatch, tmp_path, HANG, name="training big", share=1),
+        part(
+            gpu,
+            monkeypatch,
+            tmp_path,
+            f"{child}\n{PREPARED}\n{ROW}\n{HANG}",
+            name="decoding",
+            share=1,
+        ),
+        part(gpu, monkeypatch, tmp_path, f"{PREPARED}\n{turn}", name="attention", share=1),
     ]
-    monkeypatch.setattr(gpu, "TABLES", dict.fromkeys(("tests", "first update"), lambda _: ["rows"]))
+    monkeypatch.setattr(gpu, "RESERVE", 1.0)
+    began = time.monotonic()
 
-    hung, last = gpu.measure(parts, tmp_path, None, 14.0)
+    _, tests, preparing, hung, last = gpu.measure(parts, tmp_path, None, 7.0)
 
+    assert time.monotonic() - began < 7
     assert not alive(int((tmp_path / "child").read_text()))
-    assert hung.failed.startswith("not done after")
-    assert hung.rows == last.rows == [{"name": 1}]
-    assert last.failed == ""
+    assert tests.failed == "not done when the turns began"
+    assert preparing.failed == "not prepared in time"
+    assert hung.failed.startswith("not done after a turn of")
+    assert tests.rows == hung.rows == [{"name": 1}]
+    assert (last.failed, last.rows) == ("", [{"disturbed_by": ["training big"]}])
     page = (tmp_path / "README.md").read_text()
     assert page.startswith("# Measured on a GPU\n")
-    assert page.count("rows") == 2
-    assert len(json.loads((tmp_path / "results.json").read_text())["parts"]) == 2
+    assert "Disturbed by what was still preparing: training big." in page
+    assert page.count("a table of 1") == 3
+    assert len(json.loads((tmp_path / "results.json").read_text())["parts"]) == 4
 
 
-@pytest.mark.parametrize("short", [False, True])
-def test_limits_of_all_parts_fit_the_short_measurement(gpu: Any, short: bool) -> None:
-    """The table of `--minutes 8` keeps its word: no part's limit is a dead letter."""
-    chosen = gpu.parts("cuda", short=short)
+def test_every_part_that_measures_has_a_table_and_a_share(gpu: Any) -> None:
+    """Tests run beside the preparation of the others, and have no rows."""
+    chosen = gpu.parts("cuda")
 
-    assert {each.name for each in chosen} - {"tests", "distributed"} <= gpu.TABLES.keys()
-    assert sum(each.seconds for each in chosen) <= 1.2 * gpu.SHORT
+    names = {each.name for each in chosen if each.share}
+    assert names <= gpu.TABLES.keys()
+    assert {each.name for each in chosen} - names == {"machine", "tests", "distributed"}
 
 
 def test_the_page_compares_with_weft_of_the_same_precision(gpu: Any) -> None:
@@ -151,15 +208,23 @@ def test_the_page_separates_the_first_use_of_a_shape_from_later_ones(gpu: Any) -
     assert "| cuDNN | causal | 750.00 | 1000.00 | 3.00 | 2.00 |" in page
 
 
-def test_a_half_written_row_is_no_row(module: Any, tmp_path: Path) -> None:
-    """A part may be killed while it writes."""
+def test_the_last_row_about_a_thing_counts_and_a_half_written_one_does_not(
+    module: Any, tmp_path: Path
+) -> None:
+    """Rows are written after every round, and a part may be killed while it writes."""
     results = module("results")
     path = tmp_path / "rows.jsonl"
-    results.write_row(path, {"name": "weft"})
+    for row in (
+        {"name": "weft", "beam": 1},
+        {"name": "weft", "beam": 4},
+        {"name": "weft", "beam": 1},
+    ):
+        results.write_row(path, {**row, "seconds": len(results.read_rows(path))})
     with path.open("a") as file:
         file.write('{"name": "Mar')
 
-    assert results.read_rows(path) == [{"name": "weft"}]
+    rows = [(row["name"], row["beam"], row["seconds"]) for row in results.read_rows(path)]
+    assert rows == [("weft", 1, 2), ("weft", 4, 1)]
     assert results.read_rows(tmp_path / "missing") == []
 
 
@@ -189,9 +254,12 @@ def test_a_checkout_is_imported_without_being_installed(module: Any, tmp_path: P
 @pytest.mark.slow
 def test_every_part_runs_on_a_cpu(tmp_path: Path) -> None:
     """With tiny sizes: the first user with a GPU must not be the first to run them."""
-    options = ["--device", "cpu", "--quick", "--no-install", "--out", str(tmp_path)]
+    options = ["--device", "cpu", "--quick", "--no-install", "--minutes", "30"]
     done = subprocess.run(
-        [sys.executable, str(FILE), *options], capture_output=True, text=True, check=False
+        [sys.executable, str(FILE), *options, "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -205,7 +273,7 @@ def test_every_part_runs_on_a_cpu(tmp_path: Path) -> None:
     assert "left out: cuDNN, padded: RuntimeError" in page
     parts = json.loads((tmp_path / "results.json").read_text())["parts"]
     assert [part["name"] for part in parts] == [
-        "training",
+        "training base",
         "decoding",
         "training GPT-2",
         "decoding GPT-2",
