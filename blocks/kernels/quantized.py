@@ -249,15 +249,20 @@ def quantize(model: nn.Module, dtype: torch.dtype) -> None:
         model: the model; its weights are set afterwards.
         dtype: dtype of the outputs, and of the products of the other maps.
     """
-    chosen = library()
-    assert chosen is not None  # noqa: S101 - see `can_quantize`
-    least = LEAST["onednn" if chosen.pack is onednn else "fbgemm", dtype]  # also for `by_rows`
 
     def int8_linear(linear: nn.Linear) -> Int8Linear | None:
-        large = linear.in_features * linear.out_features >= least
+        large = is_large(linear.in_features * linear.out_features, dtype)
         return Int8Linear(linear.in_features, linear.out_features, dtype) if large else None
 
     exchange_linear(model, int8_linear)
+
+
+def is_large(weights: int, dtype: torch.dtype) -> bool:
+    """Return whether a matrix with this many weights is multiplied in int8 beside a dtype."""
+    chosen = library()
+    assert chosen is not None  # noqa: S101 - see `can_quantize`
+    # FBGEMM also for `by_rows`.
+    return weights >= LEAST["onednn" if chosen.pack is onednn else "fbgemm", dtype]
 
 
 def can_quantize() -> bool:

@@ -116,7 +116,7 @@ class Steps:
         """Whether the graph of the module that decodes gets compiled steps."""
         self._batches = 0
         self.reason = "requested"
-        self._log = log or _silent
+        self.log = log or _silent
         self._logged = False
         self._measurements: dict[str, Measured | None] = {}
         self._models: dict[int, _Compiled] = {}
@@ -146,7 +146,7 @@ class Steps:
                 "as CUDA graphs, replayed for batches of similar sizes",
                 True,
             )
-            self._log(str(self))
+            self.log(str(self))
 
     def run(
         self,
@@ -201,7 +201,7 @@ class Steps:
     def _settle(self, mode: Mode, reason: str) -> None:
         """Set the mode and log it."""
         self.mode, self.reason, self._logged = mode, reason, True
-        self._log(str(self))
+        self.log(str(self))
 
     def _compiled(self, model: Any) -> _Compiled | None:
         """Return the compiled steps of a model; None if its graph has none."""
@@ -229,7 +229,7 @@ class Steps:
             if compiled is None:
                 self._settle("plain", _UNCOMPILED)
                 return
-            self._log("steps: compiling once, to measure whether it is faster")
+            self.log("steps: compiling once, to measure whether it is faster")
             measured = _measure(model, compiled, moving, _copied(state), position)
             when = "measured now"
             if measured is None:

@@ -30,9 +30,9 @@ _Weights = tuple[int, tuple[tuple[int, int, int], ...]]
 """Optimizer steps so far, and identity, address and version of each parameter."""
 
 
-Quantize = Literal["none", "int8"]
-"""In what the products of large linear maps are computed; `none`: in the precision of the others.
-"""
+Quantize = Literal["auto", "none", "int8"]
+"""In what the products of large linear maps are computed; `none`: in the precision of the others;
+`auto`: in what is faster on this machine."""
 Skippable = Literal["unpad", "prepack"]
 """Name of a pass of decoding that can be left out; the others are chosen by settings of their own.
 """
@@ -163,12 +163,21 @@ def steps_of(model: nn.Module) -> Steps:
     return decoder_of(model).steps
 
 
-def use_passes(model: nn.Module, passes: Passes) -> None:
+def use_passes(model: nn.Module, passes: Passes, dtype: torch.dtype = torch.float32) -> None:
     """Decode with a model through these passes from now on.
+
+    Args:
+        model: the model.
+        passes: the passes; for `auto` the choice is logged as that of steps is.
+        dtype: dtype of the products of linear maps.
 
     Raises:
         InputError: a pass is set that has no effect on the model.
     """
+    if passes.quantize == "auto":
+        pays, reason = _int8_pays(model, dtype)
+        passes = replace(passes, quantize="int8" if pays else "none")
+        steps_of(model).log(f"quantize: {passes.quantize}, {reason}")
     if passes != Passes() and not _on_cpu(model):
         option = "quantize" if passes.quantize != "none" else "without"
         raise InputError(
@@ -187,6 +196,17 @@ def use_passes(model: nn.Module, passes: Passes) -> None:
         if not can_quantize():
             raise _inexact_int8()
     decoder_of(model).passes = passes
+
+
+def _int8_pays(model: nn.Module, dtype: torch.dtype) -> tuple[bool, str]:
+    """Return whether a model decodes faster in int8, and the reason."""
+    if not _on_cpu(model):
+        return False, "the model is not on the CPU"
+    if (graph := program_of(model).graph).step_axis is None:
+        return False, f"'{graph.name}' does not decode step by step"
+    from .int8_gain import int8_pays
+
+    return int8_pays(dtype)
 
 
 def refuse_shortlist(model: nn.Module) -> None:

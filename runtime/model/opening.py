@@ -51,7 +51,8 @@ def open_folder(  # noqa: PLR0913 - all by name but one
             from CUDA graphs, or `auto`: graphs on a GPU, elsewhere by a measurement once there is
             enough to decode.
         quantize: `int8` rounds the matrices and the inputs of large linear maps to int8 while the
-            model decodes on the CPU; the weights of the model do not change.
+            model decodes on the CPU; the weights of the model do not change.  `auto` does so where
+            it is faster on this machine, by a measurement.
         without: passes of decoding to leave out, `unpad` or `prepack`.
         shortlist: a file written by `weft shortlist` for this checkpoint; decoding then computes
             the logits of likely tokens only.
@@ -141,7 +142,8 @@ def open_model(  # noqa: PLR0913 - all by name but one
     if shortlist is not None:
         passes = replace(passes or Passes(), shortlist=_shortlist_for(model, shortlist))
     if passes is not None:
-        use_passes(model.module, passes)
+        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        use_passes(model.module, passes, dtype)
     return model
 
 

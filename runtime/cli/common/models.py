@@ -38,8 +38,9 @@ class Placement(BaseModel):
     """Compile decoding steps with torch.compile; `auto` measures whether this is faster, once there
     is enough work to repay it, and reports the choice on stderr. `graphs` replays them from CUDA
     graphs instead, on a GPU only; there `auto` does so from the second batch on."""
-    quantize: Literal["none", "int8"] = "none"
-    """Round the matrices and the inputs of large linear maps to int8 while decoding on the CPU."""
+    quantize: Literal["auto", "none", "int8"] = "none"
+    """Round the matrices and the inputs of large linear maps to int8 while decoding on the CPU;
+    `auto` does so where it is faster on this machine, and reports the choice on stderr."""
     shortlist: str | None = None
     """File of `weft shortlist` for the checkpoint: compute the logits of likely tokens only, on the
     CPU."""
@@ -193,7 +194,7 @@ def placed(device: str, precision: str, quantize: str = "none") -> tuple[str, st
     Args:
         device: `auto`, `cpu` or `cuda`.
         precision: `auto` or a precision.
-        quantize: `none`, or `int8` if the products of large matrices are in int8.
+        quantize: `int8` if the products of large matrices are in int8, `auto` if they may be.
 
     Raises:
         InputError: the device is not available.
@@ -209,9 +210,11 @@ def placed(device: str, precision: str, quantize: str = "none") -> tuple[str, st
         )
     if precision == "auto":
         half = prefers_bfloat16(torch.device(chosen))
-        if half and quantize == "int8":
+        if half and chosen == "cpu" and quantize != "none":
             from ....blocks.kernels.quantized import suits_float32
+            from ...compile.int8_gain import int8_pays
 
-            half = not suits_float32()
+            quantizes = quantize == "int8" or int8_pays(torch.bfloat16)[0]
+            half = not (quantizes and suits_float32())
         precision = "bfloat16" if half else "float32"
     return chosen, precision
