@@ -228,6 +228,7 @@ class StoredState(_Stored):
     update: _Count = 0
     epoch: _Count = 0
     position: _Count = 0
+    cuts: list[Annotated[list[_Count], Field(min_length=2, max_length=2)]] = []
     best: float | None = None
     best_update: _Count = 0
     stale: _Count = 0

@@ -88,7 +88,7 @@ def prepare(
             plan, folder, reporter.prepared, processes=processes, on=on, log=reporter.log
         )
     lengths = lengths_in_updates(
-        prepared.train, settings.batch, settings.seed, settings.batch_range()[0]
+        prepared.train, settings.batch_at(1), settings.seed, settings.batches_at(1)
     )
     update = {} if lengths is None else {"update": lengths._asdict()}
     print(json.dumps({**prepared.report, **update}, indent=2))

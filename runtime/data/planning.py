@@ -8,6 +8,7 @@ versions of numpy, which does not guarantee that its random generators stay the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -27,6 +28,8 @@ Rows = NDArray[np.int64]
 """Row numbers."""
 Lengths = Sequence[NDArray[np.int64]]
 """Positions of each row on each time axis, including special tokens."""
+Cuts = tuple[tuple[int, int], ...]
+"""Limits of tokens in an epoch, one after the other, and how many of its batches each limited."""
 _WIDE = 1 << 31
 """Greater than any length; combines two lengths into one sort key."""
 
@@ -86,16 +89,8 @@ def plan_rows(
     if not lengths:
         order = random.permutation(count if rows is None else rows)
         return _split(order, settings.max_sentences or count)
+    refuse_unfit_rows(lengths, settings.tokens)
     widest = _widest(lengths)
-    longest = int(widest.max())
-    if longest > settings.tokens:
-        pairs = len(lengths) > 1
-        raise InputError(
-            f"{'pair' if pairs else 'row'} {int(widest.argmax())} has {longest} tokens,"
-            f" more than the batch limit of {settings.tokens}",
-            help=f"set batch tokens to at least {longest},"
-            f" or filter max_length to at most {settings.tokens - 1}",
-        )
     order = random.permutation(count if rows is None else rows)
     if settings.pool == 1:
         return _cut(order, lengths, settings)
@@ -109,6 +104,28 @@ def plan_rows(
         pool = pool[_by_length([column_lengths[pool] for column_lengths in lengths])]
         batches += _cut(pool, lengths, settings)
     return [batches[index] for index in random.permutation(len(batches))]
+
+
+def refuse_unfit_rows(lengths: Lengths, tokens: int) -> None:
+    """Check that each row fits into a batch.
+
+    Args:
+        lengths: positions of the rows on each time axis; at least one row and one axis.
+        tokens: limit of the tokens of a batch.
+
+    Raises:
+        InputError: a row is longer, because no row is dropped.
+    """
+    widest = _widest(lengths)
+    longest = int(widest.max())
+    if longest > tokens:
+        pairs = len(lengths) > 1
+        raise InputError(
+            f"{'pair' if pairs else 'row'} {int(widest.argmax())} has {longest} tokens,"
+            f" more than the batch limit of {tokens}",
+            help=f"set batch tokens to at least {longest},"
+            f" or filter max_length to at most {tokens - 1}",
+        )
 
 
 def plan_rows_in_order(lengths: Lengths, settings: BatchSettings, *, count: int) -> list[Rows]:
@@ -145,6 +162,18 @@ def refuse_no_limit(lengths: Sequence[Any], settings: BatchSettings) -> None:
         )
 
 
+class PlannedBatch(NamedTuple):
+    """A batch of a training, and where it is in the data."""
+
+    epoch: int
+    position: int
+    """Number of batches of the epoch that are used, including this one."""
+    rows: Rows
+    cuts: Cuts
+    """Limits of tokens of the epoch so far, and how many of its batches each limited, including
+    this one."""
+
+
 def stream_plans(
     data: Plannable,
     settings: BatchSettings,
@@ -152,12 +181,14 @@ def stream_plans(
     *,
     epoch: int = 0,
     position: int = 0,
+    cuts: Cuts = (),
     weights: Weights = (),
-) -> Iterator[tuple[int, int, Rows]]:
-    """Yield (epoch, position, rows) indefinitely, epoch after epoch, without reading the rows.
+    limits: Iterator[int] | None = None,
+) -> Iterator[PlannedBatch]:
+    """Yield batches indefinitely, epoch after epoch, without reading the rows.
 
-    When called with an (epoch, position) that it yielded before, it resumes with the batch that
-    followed.
+    Where the limit of tokens changes, the rows of the epoch that are not used are planned again.
+    When called with a place that it yielded before, it resumes with the batch that followed.
 
     Args:
         data: rows whose lengths determine the batches.
@@ -165,14 +196,13 @@ def stream_plans(
         seed: seed of the shuffle.
         epoch: first epoch; counts from 0.
         position: number of batches of that epoch that are already used.
+        cuts: limits of these batches; by default that of the first batch that follows.
         weights: rows and weight of each source; by default every row occurs once in an epoch.
-
-    Yields:
-        The epoch, the number of its batches used including this one, and the rows.
+        limits: limit of the tokens of each batch; by default that of `settings`.
 
     Raises:
-        InputError: there are no rows, a row does not fit, or the epoch has fewer batches than
-            `position`.
+        InputError: there are no rows, a row does not fit, the epoch has fewer batches than
+            `position`, or the limit changes between segments of documents.
     """
     if len(data) == 0:
         raise InputError(
@@ -180,23 +210,79 @@ def stream_plans(
             location=str(data.folder),
             help="check the filter's report; relax the filter or use other files",
         )
-    lengths = list(data.axes.values())
-    while True:
-        rows = rows_of_epoch(weights, seed, epoch) if weights else None
-        if data.starts is None:
-            plan = plan_rows(lengths, settings, seed, epoch, count=len(data), rows=rows)
-        else:
-            plan = plan_segments(data.starts, lengths, settings, (seed, epoch))
-        if position > len(plan):
+    plan: list[Rows] | None = None
+    used, limit = 0, settings.tokens
+    for tokens in repeat(settings.tokens) if limits is None else limits:
+        while plan is None or used == len(plan):
+            if plan is not None:
+                epoch, position, cuts = epoch + 1, 0, ()
+            cuts = cuts or ((tokens, position),)
+            plan, (limit, used) = _unused(data, settings, (seed, epoch), weights, cuts), cuts[-1]
+        if tokens != limit:
+            plan = _planned(data, settings, (seed, epoch), tokens, np.concatenate(plan[used:]))
+            cuts, limit, used = (*cuts, (tokens, 0)), tokens, 0
+        used, position = used + 1, position + 1
+        cuts = (*cuts[:-1], (limit, used))
+        yield PlannedBatch(epoch, position, plan[used - 1], cuts)
+
+
+def _unused(
+    data: Plannable,
+    settings: BatchSettings,
+    at: tuple[int, int],
+    weights: Weights,
+    cuts: Cuts,
+) -> list[Rows]:
+    """Return the batches of an epoch that were planned last, with those that are used.
+
+    Args:
+        data: rows whose lengths determine the batches.
+        settings: limits of a batch.
+        at: seed of the shuffle, and the epoch.
+        weights: rows and weight of each source.
+        cuts: limits of the epoch so far, and how many batches of each are used.
+
+    Raises:
+        InputError: as for `stream_plans`.
+    """
+    rows, plan = rows_of_epoch(weights, *at) if weights else None, list[Rows]()
+    for number, (tokens, used) in enumerate(cuts):
+        plan = _planned(data, settings, at, tokens, rows)
+        if used > len(plan):
             raise InputError(
-                f"cannot resume at batch {position}: epoch {epoch} has {len(plan)} batches",
+                f"cannot resume at batch {used}: epoch {at[1]} has {len(plan)} batches",
                 location=str(data.folder),
                 help="resume with the data and batch settings of the original run",
             )
-        while position < len(plan):
-            position += 1
-            yield epoch, position, plan[position - 1]
-        epoch, position = epoch + 1, 0
+        if number < len(cuts) - 1:
+            rows = np.concatenate(plan[used:])
+    return plan
+
+
+def _planned(
+    data: Plannable,
+    settings: BatchSettings,
+    at: tuple[int, int],
+    tokens: int,
+    rows: Rows | None,
+) -> list[Rows]:
+    """Return the batches of rows with a limit of tokens; arguments as of `_unused`.
+
+    Raises:
+        InputError: as for `stream_plans`.
+    """
+    lengths = list(data.axes.values())
+    settings = settings.model_copy(update={"tokens": tokens})
+    if data.starts is None:
+        return plan_rows(lengths, settings, *at, count=len(data), rows=rows)
+    if rows is not None:
+        raise InputError(
+            f"the limit of a batch changes to {tokens} tokens within an epoch, but documents"
+            " continue from batch to batch",
+            location="/batch/tokens",
+            help="train with one limit",
+        )
+    return plan_segments(data.starts, lengths, settings, at)
 
 
 def _widest(lengths: Lengths) -> NDArray[np.int64]:

@@ -171,7 +171,7 @@ class Table:
             InputError: as for `stream_plans`.
         """
         plans = stream_plans(self, settings, seed, epoch=epoch, position=position, weights=weights)
-        for at, used, rows in plans:
+        for at, used, rows, _ in plans:
             batch = self.batch(rows, noise=(seed, at))
             yield at, used, batch.pinned() if pin else batch
 

@@ -21,7 +21,7 @@ from ..compile.roofline import full_speed, peak_flops
 from ..compile.torch_compile import CompileReport
 from ..data.columns.column import Column
 from ..data.columns.fitting import Fitting
-from ..data.planning import lengths_in_updates
+from ..data.planning import Cuts, lengths_in_updates, refuse_unfit_rows
 from ..data.preparation import Report
 from ..data.prepare import Prepared, prepare
 from ..data.settings import Settings
@@ -172,6 +172,8 @@ class State:
     epoch: int = 0
     position: int = 0
     """Number of batches of the epoch that have been used."""
+    cuts: Cuts = ()
+    """Limits of tokens of these batches, and how many each limited."""
     best: float | None = None
     """Best validation score so far; higher is better (the negated nll if `run.best` is nll)."""
     best_update: int = 0
@@ -309,8 +311,10 @@ def training_context(
     listener.log(f"{graph.name}: {graph.parameters():,} parameters")
     for split in ("train", "valid"):
         listener.log(counted(split, prepared.report[split], "rows"))
+    if prepared.train.starts is None and prepared.train.axes and len(prepared.train):
+        refuse_unfit_rows([*prepared.train.axes.values()], run.token_range()[0])
     if (
-        lengths := lengths_in_updates(prepared.train, run.batch, run.seed, run.batch_range()[0])
+        lengths := lengths_in_updates(prepared.train, run.batch_at(1), run.seed, run.batches_at(1))
     ) is not None:
         listener.log(str(lengths))
         estimated = any(finding.code == "R07" for finding in plan.warnings)

@@ -92,12 +92,17 @@ def project(run: Run, graph: Graph, lengths: Mapping[str, int] | None = None) ->
     # Without a time axis, such as for images, a row counts as one token.
     per_pair = sum(sizes[axis] for axis in times) or 1
     # Both sides of a batch have about the same number of tokens.
-    per_batch = run.batch.tokens * FILL * len(times)
     rows = run.batch.max_sentences
-    if rows is not None:
-        per_batch = min(per_batch, rows * per_pair) if times else rows
+
+    def tokens_of(update: int) -> float:
+        """Return the tokens of an update."""
+        per_batch = run.tokens_at(update) * FILL * len(times)
+        if rows is not None:
+            per_batch = min(per_batch, rows * per_pair) if times else rows
+        return run.batches_at(update) * per_batch
+
     tried = range(1, run.updates + 1, max(1, run.updates // CURVE))
-    per_update = sum(map(run.batches_at, tried)) / len(tried) * per_batch
+    per_update = sum(map(tokens_of, tried)) / len(tried)
     return Projection(
         name=run.name,
         parameters=graph.parameters(),

@@ -52,7 +52,8 @@ def recipe(run: Run, graph: Graph, base: Graph | None = None) -> dict[str, Any]:
             }
         )
     curves: dict[str, Curve] = {"schedule": run.schedule.pieces or 1.0}
-    curves |= {"accumulate": run.accumulate, "dropout": run.dropout}
+    curves |= {"batch.tokens": run.batch.tokens, "accumulate": run.accumulate}
+    curves["dropout"] = run.dropout
     curves |= {f"values.{name}": value for name, value in run.values.items()}
     changing = {
         name: [

@@ -54,7 +54,7 @@ def planned_graph(context: TrainingContext, kernels: Kernels | None) -> Graph:
         and "unpad" not in run.without
         and any(plan_unpad(model).axes for model in models)
     )
-    share = padding_of(context.corpus, run.batch, run.seed) if possible else 0.0
+    share = padding_of(context.corpus, run.largest_batch, run.seed) if possible else 0.0
     unpad = run.padding == "unpadded" or share >= WORTH
     settings = settings_of_run(
         run,

@@ -6,7 +6,7 @@ number gives its unit.  `--set path=value` overrides any setting on the command 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -24,7 +24,7 @@ from ...specs.findings import Finding, SpecError, pointer
 from ...specs.lost_settings import ReadSettings, read_settings
 from ...specs.reader import FOR_EDITORS, RUNS, refuse_other, upgrade_format
 from ...specs.wording import SettingError
-from ..checkpoint.curve import BY_FORM, OfPieces, curve_at, stretches
+from ..checkpoint.curve import BY_FORM, Curve, OfPieces, curve_at, stretches
 from ..checkpoint.mapping.line import Parts
 from ..checkpoint.task import Positive, Task
 from ..data.settings import BatchSettings, PathText, Settings, possible_path
@@ -68,6 +68,21 @@ Factor = Annotated[Annotated[float, Field(ge=0, le=1), Tag("number")] | OfPieces
 """A number from 0 to 1, or the pieces in which it changes."""
 Batches = Annotated[Annotated[Positive, Tag("number")] | OfPieces, BY_FORM]
 """A number of batches, or the pieces in which it changes, rounded to whole batches."""
+
+
+Tokens = Annotated[Annotated[int, Field(ge=2), Tag("number")] | OfPieces, BY_FORM]
+"""A number of tokens, or the pieces in which it changes."""
+_DIGITS = 4
+"""Binary digits of a number of tokens that changes gradually, rounded down: eight sizes from one
+power of two to the next, so that the rows of an epoch are planned again rarely."""
+
+
+class RunBatch(BatchSettings):
+    """Size of a batch, which may change over the updates."""
+
+    tokens: Tokens = 4096  # type: ignore[assignment]  # `Run.batch_at` has a number
+    """Maximum number of tokens on each side, end tokens included, or pieces in which it changes, at
+    once or, in eight sizes from one power of two to the next, gradually; `count` says which."""
 
 
 class CheckpointSettings(Settings):
@@ -132,7 +147,7 @@ class Run(Task):
     ] = None
     """Checkpoint folder whose weights initialize the model, as far as they fit its spec, or an
     object that says more."""
-    batch: BatchSettings = BatchSettings(tokens=1024)
+    batch: RunBatch = RunBatch(tokens=1024)
     accumulate: Batches = 4
     """Batches per update (gradient accumulation), or pieces in which they change.  A batch contains
     sentences of similar length, which needs little padding; an update of several batches mixes
@@ -188,11 +203,42 @@ class Run(Task):
 
     def batch_range(self) -> tuple[int, int]:
         """Return the least and the greatest number of batches of an update."""
-        if not isinstance(self.accumulate, tuple):
-            return self.accumulate, self.accumulate
-        placed = [s for s in stretches(self.accumulate, self.updates) if s.after < self.updates]
-        ends = {min(n, self.updates) for s in placed for n in (s.after + 1, s.until)}
-        numbers = [self.batches_at(update) for update in sorted(ends)]
+        return self._range(self.accumulate, self.batches_at)
+
+    def tokens_at(self, update: int) -> int:
+        """Return the limit of the tokens of a batch in an update, counted from 1."""
+        tokens: Curve = self.batch.tokens
+        limit = round(curve_at(tokens, update, self.updates))
+        if not isinstance(tokens, tuple):
+            return limit
+        placed = stretches(tokens, self.updates)
+        if limit in {round(end) for stretch in placed for end in (stretch.start, stretch.end)}:
+            return limit
+        unit = 1 << max(0, limit.bit_length() - _DIGITS)
+        return limit // unit * unit
+
+    def token_range(self) -> tuple[int, int]:
+        """Return the least and the greatest limit of the tokens of a batch."""
+        return self._range(self.batch.tokens, self.tokens_at)
+
+    def batch_at(self, update: int) -> BatchSettings:
+        """Return the size of a batch in an update, from its number, counted from 1."""
+        return self.batch.model_copy(update={"tokens": self.tokens_at(update)})
+
+    @property
+    def largest_batch(self) -> BatchSettings:
+        """The size of a batch where it is largest."""
+        return self.batch.model_copy(update={"tokens": self.token_range()[1]})
+
+    def _range(self, curve: Curve, value_at: Callable[[int], int]) -> tuple[int, int]:
+        """Return the least and the greatest value of a curve, which are at the ends of pieces."""
+        if not isinstance(curve, tuple):
+            return value_at(1), value_at(1)
+        ends = {1, self.updates}
+        for stretch in stretches(curve, self.updates):
+            if stretch.after < min(stretch.until, self.updates):
+                ends |= {stretch.after + 1, min(stretch.until, self.updates)}
+        numbers = [value_at(update) for update in sorted(ends)]
         return min(numbers), max(numbers)
 
     def __repr__(self) -> str:
@@ -232,7 +278,7 @@ DEPENDS = {
     "/activation_checkpointing": _MODEL,
     "/answers": (_COLUMNS,),
     "/auxiliary": _MODEL,
-    "/batch": (_COLUMNS, "/data/filter/*", "/tokenizers/*"),
+    "/batch": (_COLUMNS, "/data/filter/*", "/tokenizers/*", "/updates"),
     "/checkpoint": ("/checkpoint/*", "/parallel/*", "/optimizer/*", "/updates", *_MODEL),
     "/data": ("/data/root",),
     "/data/columns": ("/data/columns", "/tokenizers", *_MODEL[:2]),
@@ -264,7 +310,14 @@ DEPENDS = {
     "/start": ("/tokenizers/*", "/freeze/*", "/train/*", *_MODEL),
     "/tokenizers": (_COLUMNS, "/tokenizers/*"),
     "/train": ("/freeze/*", "/start", *_MODEL),
-    "/updates": ("/schedule/*", "/dropout", "/accumulate", "/values/*", "/optimizer/*"),
+    "/updates": (
+        "/schedule/*",
+        "/dropout",
+        "/accumulate",
+        "/batch/*",
+        "/values/*",
+        "/optimizer/*",
+    ),
     "/values": ("/updates",),
     "/without": ("/precision", *_MODEL),
 }

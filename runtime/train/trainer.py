@@ -129,6 +129,8 @@ def too_large(
 
 def _smaller_batches(run: Run) -> str:
     """Return how to halve the batches of a run; "" if they cannot be smaller."""
+    if isinstance(run.batch.tokens, tuple):
+        return f"write half of the {run.token_range()[1]} tokens into the pieces of 'batch.tokens'"
     tokens, sentences = run.batch.tokens // 2, (run.batch.max_sentences or 0) // 2
     sizes = {}
     if has_time_axis(run):
@@ -270,9 +272,11 @@ class Trainer:
         with _stop_requested(self._stop, again_after=again_after):
             while state.update < run.updates and not self.stop_reason:
                 micro_batches = self._next(work, window)
+                self._tell_limit(state.update + 1)
                 window.add(self._update(micro_batches), micro_batches)
                 growth.look(state.update)
                 state.epoch, state.position = micro_batches.epoch, micro_batches.position
+                state.cuts = micro_batches.cuts
                 state.seconds = before + time.monotonic() - started
                 report_due = state.update % REPORT_EVERY == 0 or state.update == run.updates
                 late = self._synchronize(report_due=report_due)
@@ -358,7 +362,9 @@ class Trainer:
             self.run.batch,
             self.run.seed,
             accumulate=map(self.run.batches_at, count(self.state.update + 1)),
+            tokens=map(self.run.tokens_at, count(self.state.update + 1)),
             at=(self.state.epoch, self.state.position),
+            cuts=tuple((tokens, used) for tokens, used in self.state.cuts),
             share=(self.world.data_parallel_rank, self.world.data_parallel_size),
             pin=self.context.placement.device.type == "cuda",
             stages=stages_of(
@@ -428,6 +434,12 @@ class Trainer:
             return
         raise _not_finite(self.context, self.state.update)
 
+    def _tell_limit(self, update: int) -> None:
+        """Log the limit of the tokens of a batch where it changes."""
+        limit = self.run.tokens_at(update)
+        if update > 1 and limit != self.run.tokens_at(update - 1):
+            self.context.listener.log(f"update {update:,}: batches of {limit:,} tokens")
+
     def _report(self, window: LogWindow) -> None:
         """Report the averages over the updates since the last report."""
         state, seconds = self.state, time.monotonic() - window.since
@@ -457,6 +469,7 @@ class Trainer:
             tokens_per_second=progress.tokens_per_second,
             **self.scaling.report(),
             **({"mfu": progress.tokens_per_second / full} if full else {}),
+            target_tokens_per_update=window.target_tokens / window.updates,
             data_wait_share=window.waited / seconds,
             seconds=state.seconds,
         )

@@ -62,7 +62,9 @@ def validator(
 
     def validate(model: nn.Module) -> dict[str, Any]:
         sums = [
-            losses.summed(model, prepared.valid.in_order(run.batch, source), placement.device)
+            losses.summed(
+                model, prepared.valid.in_order(run.largest_batch, source), placement.device
+            )
             for source in sources
         ]
         by_source = {

@@ -79,9 +79,10 @@ def costs_of(run: Run, graph: Graph) -> Costs:
 def _memory(run: Run, graph: Graph) -> int:
     """Return the estimated memory of training in bytes."""
     times = time_axes(graph.spec.axes)
-    rows = run.batch.max_sentences or run.batch.tokens
+    tokens = run.token_range()[1]
+    rows = run.batch.max_sentences or tokens
     if times:
-        rows = min(rows, max(1, run.batch.tokens // LENGTH))
+        rows = min(rows, max(1, tokens // LENGTH))
     sizes = dict.fromkeys(graph.spec.axes, rows) | dict.fromkeys(times, LENGTH)
     floats = 2 * graph.parameters() + state_floats(run, graph)
     return floats * FLOAT + cost_table(graph, sizes).activation_bytes

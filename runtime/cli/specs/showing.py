@@ -182,7 +182,7 @@ def _lengths_in_updates(run: Run) -> UpdateLengths | None:
     if not (folder / HEADER).is_file():
         return None
     try:
-        return lengths_in_updates(Corpus.open(folder), run.batch, run.seed, run.batch_range()[0])
+        return lengths_in_updates(Corpus.open(folder), run.batch_at(1), run.seed, run.batches_at(1))
     except InputError:  # a batch has no room for a row, as training says
         return None
 

@@ -46,7 +46,7 @@ def one_length(run: Run, evidence: str, pool: float | None = None) -> Finding:
         pool: batches in a sorted pool, if their number is estimated.
     """
     sorted_ = f"about {pool:,.0f} batches" if pool else "all batches of a pool"
-    quarter = max(2, run.batch.tokens // 4)
+    quarter = max(2, run.token_range()[0] // 4)
     return Finding(
         code="R07",
         at="/batch/pool" if "pool" in run.batch.model_fields_set else "/accumulate",
@@ -76,7 +76,7 @@ def _batches_in_epoch(run: Run) -> float | None:
                 tokens += size / BYTES / fields
         except (InputError, OSError):
             return None  # reported as missing files
-    return tokens / run.batch.tokens
+    return tokens / run.token_range()[1]
 
 
 def stages_without_effect(run: Run, *, shortened: bool = False) -> Iterator[Finding]:

@@ -70,6 +70,10 @@ def unused(at: str, problem: str, help_: str) -> Finding:
     return Finding(code="R01", at=at, problem=problem, help=help_)
 
 
+_TOKENS = 2
+"""Fewest tokens of a batch: a token and the end token."""
+
+
 def changed(settings: Any, name: str) -> bool:
     """Return whether a setting differs from its default."""
     field = type(settings).model_fields[name]
@@ -90,6 +94,7 @@ def _curves(run: Run, *, shortened: bool) -> Iterator[Finding]:
     """Yield a finding for each piece of a curve that the run does not reach or complete."""
     yield from wrong_schedule(run.schedule, run.updates, shortened=shortened)
     curves: dict[str, Any] = {"/accumulate": run.accumulate, "/dropout": run.dropout}
+    curves["/batch/tokens"] = run.batch.tokens
     curves |= {pointer("values", name): value for name, value in run.values.items()}
     settings = {"/optimizer": run.optimizer}
     settings |= {
@@ -98,6 +103,14 @@ def _curves(run: Run, *, shortened: bool) -> Iterator[Finding]:
     }
     for at, optimizer in settings.items():
         curves |= {at + pointer(name): curve for name, curve in optimizer.curves().items()}
+    least = run.token_range()[0]
+    if least < _TOKENS:
+        yield Finding(
+            code="R08",
+            at="/batch/tokens",
+            problem=f"batches of {least} tokens hold no text",
+            help="write values from 2; the first piece begins at 0 unless 'from' says more",
+        )
     for at, curve in curves.items():
         yield from () if shortened else misplaced(curve, run.updates, at)
 
@@ -284,8 +297,8 @@ def batch_advice(run: Run, device: torch.device, processes: int) -> str:
         device: device of the training.
         processes: data-parallel processes, which share the batches of an update.
     """
-    tokens, batches = run.batch.tokens, run.batch_range()[1]
-    changing = isinstance(run.accumulate, tuple)
+    tokens, batches = run.token_range()[1], run.batch_range()[1]
+    changing = isinstance(run.accumulate, tuple) or isinstance(run.batch.tokens, tuple)
     if device.type != "cuda" or tokens >= FULL or not has_time_axis(run) or changing:
         return ""
     fewer = [

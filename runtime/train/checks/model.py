@@ -175,14 +175,14 @@ def _limits(run: Run, graph: Graph) -> Iterator[Finding]:
             if most > extra
             else "give the model more positions",
         )
-    if longest > run.batch.tokens:
+    if longest > (least := run.token_range()[0]) > 1:
         yield Finding(
             code="R04",
             at="/batch/tokens",
-            problem=f"a batch has {run.batch.tokens} tokens, but a text may have {longest},"
+            problem=f"a batch has {least} tokens, but a text may have {longest},"
             " special tokens included",
-            help=f"set it to at least {longest}, or data.filter.max_length to"
-            f" {run.batch.tokens - extra}",
+            help=f"set it to at least {longest}"
+            + (f", or data.filter.max_length to {least - extra}" if least > extra else ""),
         )
 
 
@@ -272,12 +272,21 @@ def _segments(run: Run, graph: Graph) -> Iterator[Finding]:
             help="set 'segment' of the text column to the number of tokens of a row",
         )
     for name, size in cut.items():
-        if size > run.batch.tokens:
+        least, most = run.token_range()
+        if size > least:
             yield Finding(
                 code="R04",
                 at="/batch/tokens",
-                problem=f"a batch has {run.batch.tokens} tokens, but a segment of '{name}' {size}",
+                problem=f"a batch has {least} tokens, but a segment of '{name}' {size}",
                 help=f"set it to a multiple of {size}",
+            )
+        if least != most:
+            yield Finding(
+                code="R04",
+                at="/batch/tokens",
+                problem=f"the limit of a batch changes from {least} to {most} tokens, but segments"
+                f" of '{name}' continue from batch to batch",
+                help="write one number of tokens",
             )
     refused = {
         "/padding": run.padding == "unpadded",

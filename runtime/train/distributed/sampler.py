@@ -7,6 +7,7 @@ and each batch gets the same dropout, on one process and on many.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice, repeat
@@ -14,7 +15,7 @@ from itertools import count, islice, repeat
 import torch
 
 from ....specs.findings import InputError
-from ...data.planning import Rows, stream_plans
+from ...data.planning import Cuts, Rows, stream_plans
 from ...data.settings import BatchSettings
 from ...data.shards.mixture import MixtureStage
 from ...data.table import Batch, Table
@@ -38,6 +39,8 @@ class MicroBatches:
     tokens: Mapping[str, int]
     """Positions of the update on each time axis on all processes, including end tokens, without
     padding."""
+    cuts: Cuts = ()
+    """Limits of the batches of the epoch that are used."""
 
     def to(self, device: torch.device) -> MicroBatches:
         """Return the batches on another device."""
@@ -51,13 +54,15 @@ class MicroBatches:
         return self.tokens.get("target", last)
 
 
-def stream_micro_batches(
+def stream_micro_batches(  # noqa: PLR0913 - all by name but three
     data: Table,
     settings: BatchSettings,
     seed: int,
     *,
     accumulate: int | Iterable[int],
+    tokens: Iterable[int] | None = None,
     at: tuple[int, int] = (0, 0),
+    cuts: Cuts = (),
     share: tuple[int, int] = (0, 1),
     pin: bool = False,
     stages: Sequence[MixtureStage] = (MixtureStage(),),
@@ -72,7 +77,9 @@ def stream_micro_batches(
         settings: bounds of a batch.
         seed: seed of the shuffle, and of the sub-word sampling of a table.
         accumulate: number of batches in one update, over all processes, or that of each update.
+        tokens: limit of the tokens of a batch in each update; by default that of `settings`.
         at: start position: the epoch, from 0, and the number of its batches already used.
+        cuts: limits of these batches.
         share: data-parallel rank of this process, and number of data-parallel ranks.
         pin: whether the batches are in pinned memory, for a GPU.
         stages: weights of the sources in the updates that follow, the last one without end.
@@ -87,25 +94,36 @@ def stream_micro_batches(
 
     rank, data_parallel_size = share
     sizes = repeat(accumulate) if isinstance(accumulate, int) else iter(accumulate)
+    limits = repeat(settings.tokens) if tokens is None else iter(tokens)
+    per_batch: deque[int] = deque()
     epoch, position = at
     for stage in stages:
         if stage.begins:
-            epoch, position = epoch + 1, 0
+            epoch, position, cuts = epoch + 1, 0, ()
         plans = stream_plans(
-            data, settings, seed, epoch=epoch, position=position, weights=stage.weights
+            data,
+            settings,
+            seed,
+            epoch=epoch,
+            position=position,
+            cuts=cuts,
+            weights=stage.weights,
+            limits=iter(per_batch.popleft, None),
         )
         for _ in count() if stage.updates is None else range(stage.updates):
             size = next(sizes)
+            per_batch.extend([next(limits)] * size)
             batches = list(islice(plans, size))
-            epoch, position, _ = batches[-1]
+            epoch, position, _, cuts = batches[-1]
             mine = range(rank, size, data_parallel_size)
             yield MicroBatches(
                 epoch=epoch,
                 position=position,
-                batches=tuple((n, read(batches[n][2], batches[n][0])) for n in mine),
+                cuts=cuts,
+                batches=tuple((n, read(batches[n].rows, batches[n].epoch)) for n in mine),
                 rounds=-(-size // data_parallel_size),
                 tokens={
-                    name: sum(int(lengths[rows].sum()) for _, _, rows in batches)
+                    name: sum(int(lengths[batch.rows].sum()) for batch in batches)
                     for name, lengths in data.axes.items()
                 },
             )

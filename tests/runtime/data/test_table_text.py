@@ -95,7 +95,7 @@ def test_batches_follow_from_the_stored_pairs(data: dict[str, Any], tmp_path: Pa
     settings = BatchSettings(tokens=80, pool=2)
 
     plans = stream_plans(table, settings, 7)
-    for (*place, rows), (*same, batch) in islice(zip(plans, table.stream(settings, 7)), 30):  # noqa: B905 - endless
+    for (*place, rows, _), (*same, batch) in islice(zip(plans, table.stream(settings, 7)), 30):  # noqa: B905 - endless
         assert place == same
         assert rows.tolist() == batch.rows.tolist()
         stored = [table.corpus.pair(int(row)) for row in rows]
