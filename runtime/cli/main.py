@@ -39,16 +39,20 @@ A command line that begins with a command imports only the module of that comman
 installed packages add commands through the entry-point group `weft.commands`; after those of each
 panel, the help lists theirs by name.
 """
-_TOUR = f"""Start here:
+_HELP = """Start here:
 
-    weft check transformer-base               is it valid? prints every mistake
-    weft show  transformer-base               print its nodes, types and parameters
-    weft draw  transformer-base -o base.svg   draw it
-    weft studio transformer-base              edit it in a browser
-    weft demo                                 train and use a small translator
-    weft train multi30k-en-de --set data.root=DIR
+```text
+weft demo                                 train and use a small translator
+weft new translation --train a.en a.fr    write a run that fits your files
+weft train translation.json               train it
+weft translate outputs/translation        use it
+weft draw transformer-base -o base.svg    draw a model
+weft studio transformer-base              edit it in a browser
+```
 
-{EXIT_CODES}"""
+A model is a JSON spec that wires typed blocks together. Weft checks it, draws it, compiles it and
+trains it. `weft list` lists what ships with it; `weft COMMAND --help` has examples.
+"""
 
 
 def _version(requested: bool) -> None:  # noqa: FBT001 - the value of an option
@@ -57,7 +61,7 @@ def _version(requested: bool) -> None:  # noqa: FBT001 - the value of an option
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True, epilog=_TOUR)
+@app.callback(invoke_without_command=True, help=_HELP, epilog=EXIT_CODES)
 def weft(
     context: typer.Context,
     *,
@@ -66,11 +70,7 @@ def weft(
         typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Compose sequence models from typed blocks.
-
-    A model is a JSON spec that wires blocks together. Weft checks it, draws it, compiles it and
-    trains it.
-    """
+    """Compose sequence models from typed blocks."""
     del shows_version
     if context.invoked_subcommand is None:
         print(context.get_help())

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import Field
 
+from ...specs.findings import InputError
 from .common import terminal
 from .common.command import TRAINING, command, wrong
 from .common.parameters import (
@@ -154,7 +156,7 @@ def train(
 
 
 def _report(result: Result, reporter: terminal.Reporter) -> None:
-    """Plot the curves, and print the paths of the results."""
+    """Plot the curves, measure the test sets, and print the paths and what to do next."""
     from ..train.history import plot_curves
 
     curves = result.folder / "curves.png"
@@ -170,6 +172,36 @@ def _report(result: Result, reporter: terminal.Reporter) -> None:
             reporter.log(f"{name:9} {path}")
     if not result.finished:
         reporter.log("continue with --resume")
+        return
+    try:
+        reporter.log(f"next      {_tested(result, reporter)}")
+    except InputError as error:  # the model is trained, whatever is wrong with the test files
+        terminal.warn(error.location or "test", error.problem)
+
+
+def _tested(result: Result, reporter: terminal.Reporter) -> str:
+    """Measure the test sets of a finished run; return the command that uses its model.
+
+    Raises:
+        InputError: a test set cannot be read.
+    """
+    from .common.models import open_checkpoints
+    from .measuring import chosen_metrics, evaluated, report_text
+    from .predicting import test_rows
+
+    model = open_checkpoints(str(result.averaged or result.best), None, {}, once=False)
+    run = model.answering.run
+    if run.data.test and run.metrics():
+        metrics = chosen_metrics(model, ())
+        for name, rows in test_rows(model, None, None, None).items():
+            reporter.log(report_text(evaluated(model, name, rows, metrics, None, shown=False)))
+    answers = None if run.answers is None else run.data.columns[run.answers].type
+    verb = {"tree": "parse", None: "generate"}.get(answers, "predict")
+    if answers == "text":
+        with suppress(InputError):
+            model.line_predictor()
+            verb = "translate"
+    return f"weft {verb} {shlex.quote(str(result.folder))} < FILE"
 
 
 def _code(result: Result) -> int:

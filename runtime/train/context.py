@@ -26,6 +26,7 @@ from ..data.preparation import Report
 from ..data.prepare import Prepared, prepare
 from ..data.settings import Settings
 from ..data.table import Table
+from ..system.detail import Detail
 from ..system.executors.executor import On
 from .checks.batches import one_length
 from .device import Place
@@ -109,7 +110,7 @@ class Listener(Protocol):
     """Callbacks of a training."""
 
     def log(self, text: str) -> None:
-        """Log one line of text."""
+        """Log one line of text, which may be a `Detail`."""
 
     def progress(self, progress: Progress) -> None:
         """Report the progress of the run."""
@@ -316,7 +317,7 @@ def training_context(
     if (
         lengths := lengths_in_updates(prepared.train, run.batch_at(1), run.seed, run.batches_at(1))
     ) is not None:
-        listener.log(str(lengths))
+        listener.log(Detail(lengths))
         estimated = any(finding.code == "R07" for finding in plan.warnings)
         if lengths.uniform and not estimated:
             listener.log(f"warning: {one_length(run, str(lengths)).problem}")

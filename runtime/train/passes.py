@@ -17,6 +17,7 @@ from ...graphs.passes.pipeline import pipeline
 from ...graphs.passes.unpad import plan_unpad
 from ..compile.autotune import Kernels, as_kept, choose_kernels
 from ..data.planning import plan_rows, sampled_rows
+from ..system.detail import Detail
 from .context import State, TrainingContext
 from .plan import kernels_to_choose, settings_of_run
 
@@ -69,7 +70,7 @@ def planned_graph(context: TrainingContext, kernels: Kernels | None) -> Graph:
         graph = step.graph
         more = f" ({share:.1%} of the positions are padding)" if step.name == "unpad" else ""
         for line in step.changed if step.name not in LOGGED else ():
-            context.listener.log(f"{step.name}: {line}{more}")
+            context.listener.log(Detail(f"{step.name}: {line}{more}"))
     return graph
 
 
@@ -112,7 +113,7 @@ def chosen_kernels(context: TrainingContext, state: State) -> Kernels:
         loss_kernel=requested.loss,
     )
     state.kernels = kernels.as_json()
-    context.listener.log(str(kernels))
+    context.listener.log(Detail(kernels))
     return kernels
 
 

@@ -33,6 +33,7 @@ from ..compile.autotune import Kernels
 from ..compile.torch_compile import CompileReport, compile_model
 from ..data.batches import prefetch
 from ..data.shards.mixture import stages_of
+from ..system.detail import Detail
 from ..system.memory import Growth
 from ..system.signals import stopping_signals
 from .checks.effects import batch_advice, has_time_axis, longest_text
@@ -219,7 +220,7 @@ class Trainer:
         self.state.data = context.data
         freeze(self.model, context)
         self.report = self._compile()
-        context.listener.log(str(self.report))
+        context.listener.log(Detail(self.report))
         self.engine = Engine(self.model, context.losses, context.graph, world)
         if summary := self.engine.spread():
             context.listener.log(summary)

@@ -21,6 +21,7 @@ from ....specs.escaping import printable
 from ....specs.files import FULL, replaceable
 from ....specs.findings import Finding, InputError, SpecError
 from ...metrics.digits import significant
+from ...system.detail import Detail
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -329,7 +330,9 @@ class Reporter:
             yield self
 
     def log(self, text: str) -> None:
-        """Print one line."""
+        """Print one line; of details, only with `--verbose`."""
+        if isinstance(text, Detail) and not _WISHES.verbose:
+            return
         self.console.print(printable(text), markup=False)
 
     def prepared(self, stage: str, done: int, total: int | None) -> None:
@@ -368,7 +371,18 @@ class Reporter:
         step = max(1, stats.updates // LINES)
         if stats.update // step > self._shown or stats.update == stats.updates:
             self._shown = stats.update // step
-            self.log(f"update {stats.update}/{stats.updates}  epoch {stats.epoch}  {text}")
+            progress = f"update {stats.update}/{stats.updates}  epoch {stats.epoch}"
+            self.log(f"{progress}  {text}{self._time_left(stats)}")
+
+    def _time_left(self, stats: Seen) -> str:
+        """Return the time that the other updates will take, from that since the first report."""
+        now = time.monotonic()
+        began, first = self._began.setdefault("train", (now, stats.update))
+        if stats.update in (first, stats.updates):
+            return ""
+        seconds = (now - began) / (stats.update - first) * (stats.updates - stats.update)
+        hours, minutes = divmod(round(seconds / 60), 60)
+        return f"  left {hours}:{minutes:02} h" if hours else f"  left {max(1, minutes)} min"
 
     def validated(self, update: int, values: Mapping[str, Any]) -> None:
         """Print the metrics of a validation."""

@@ -9,7 +9,8 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -88,23 +89,52 @@ def list_(
 ) -> None:
     """List what weft ships: specs, objectives, runs, blocks, metrics, readers and others.
 
-    All from blocks on include those of installed packages.
+    All from blocks on include those of installed packages. On a terminal, `weft list` alone prints
+    as many names as fit.
     """
     listing = {kind: shipped_lines(kind) for kind in get_args(Listed) if what in (None, kind)}
     if json_:
         print(json.dumps(listing, indent=2, ensure_ascii=False))
         return
-    # Lines are shortened on a terminal only, so that programs read all of them.
-    most = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    # Lines are wrapped on a terminal only, so that programs read one thing on each.
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    if what is None and sys.stdout.isatty():
+        print("\n".join(_overview(listing, width)))
+        return
     for kind, entries in listing.items():
         if what is None:
             print(f"{kind}:")
-        width = max(map(len, entries), default=0)
+        column = max(map(len, entries), default=0)
         for name, doc in entries.items():
-            line = f"{'  ' * (what is None)}{name:{width}}  {doc}".rstrip()
-            print(line if most is None or len(line) <= most else f"{line[: most - 1]}…")
+            start = f"{'  ' * (what is None)}{name:{column}}  "
+            print("\n".join(_wrapped(start, doc, width)))
         if what is None:
             print()
+
+
+def _overview(listing: Mapping[str, Mapping[str, str]], width: int) -> Iterator[str]:
+    """Yield a line for each kind, with its number and as many names as fit a width."""
+    column = max(map(len, listing))
+    for kind, entries in listing.items():
+        start, names = f"{kind:{column}} {len(entries):4}  ", ", ".join(entries)
+        room = max(20, width - len(start))
+        yield start + (names if len(names) <= room else f"{names[: room - 1].rpartition(', ')[0]}…")
+    yield "\nAll of a kind: weft list specs. One of them: weft show SPEC, weft blocks BLOCK."
+
+
+def _wrapped(start: str, text: str, width: int) -> list[str]:
+    """Return lines of a width that begin with a start, and then with as many spaces."""
+    if len(start) + len(text) <= width:
+        return [f"{start}{text}".rstrip()]
+    indent = " " * len(start) if len(start) <= width // 2 else "    "
+    wrapper = textwrap.TextWrapper(
+        max(20, width),
+        initial_indent=start,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return wrapper.wrap(text)
 
 
 def shipped_lines(kind: str) -> dict[str, str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 
 import pytest
 from weft.runtime.cli.main import main
+from weft.specs.reader import shipped_names
 
 Capture = pytest.CaptureFixture[str]
 
@@ -231,3 +233,38 @@ def test_weights_are_listed_by_path_and_shape(capsys: Capture) -> None:
     lines = [line.split() for line in text.splitlines()]
     assert ["encoder.0.self_attention.f.query.weight", "128", "×", "128"] in lines
     assert main(["show", "transformer-tiny", "--weights", "--code"]) == 1
+
+
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    """Let commands print to a terminal of a width."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+
+def test_a_list_of_everything_fits_a_screen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """24 lines of 80 characters, with the number of each kind."""
+    on_a_terminal(monkeypatch, 80)
+
+    assert main(["list"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split()[:2] == ["specs", str(len(shipped_names("models")))]
+
+
+def test_a_list_of_a_kind_is_wrapped_and_not_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The words are those that a program reads."""
+    assert main(["list", "specs"]) == 0
+    whole = capsys.readouterr().out
+    on_a_terminal(monkeypatch, 60)
+
+    assert main(["list", "specs"]) == 0
+
+    wrapped = capsys.readouterr().out
+    assert wrapped.split() == whole.split()
+    assert max(map(len, wrapped.splitlines())) <= 60

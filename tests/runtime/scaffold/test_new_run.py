@@ -218,3 +218,27 @@ def test_a_line_without_end_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="first line is longer"):
         survey(lambda files: {"lines": {"text": files}}, [file], ["text"])
+
+
+@pytest.mark.integration
+def test_a_training_ends_with_the_test_score_and_the_next_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run of one's files tells how good it is and how to use it; the command works."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.tsv").write_text(
+        "text\tlabel\n"
+        + "".join(f"{word} {number}\t{word}\n" for number in range(30) for word in ("sun", "moon"))
+    )
+    assert main(["new", "classification", "--train", "a.tsv"]) == 0
+    short = ["--set", "updates=2", "--set", "evaluate.every=2", "--set", "threads=1"]
+
+    assert main(["train", "classification.json", *short]) == 0
+
+    printed = capsys.readouterr().err
+    assert "\ntest: 3 rows" in printed
+    assert "kernels:" not in printed
+    assert printed.splitlines()[-1] == "next      weft predict outputs/classification < FILE"
+    Path("b.jsonl").write_text('{"text": "sun 5"}\n')
+    assert main(["predict", "outputs/classification", "b.jsonl"]) == 0
+    assert capsys.readouterr().out.strip() in ('"sun"', '"moon"')

@@ -12,6 +12,7 @@ from rich.console import Console
 from weft.runtime.cli.common import terminal
 from weft.runtime.cli.common.terminal import LINES, Reporter
 from weft.runtime.cli.main import main
+from weft.runtime.system.detail import Detail
 from weft.runtime.train.context import Progress
 
 
@@ -60,6 +61,31 @@ def test_a_file_gets_a_few_plain_lines() -> None:
     assert LINES <= len(lines) <= LINES + 2
     assert lines[-1].startswith("update 10000/10000")
     assert "\x1b" not in out.getvalue()
+
+
+def test_a_line_says_how_long_the_rest_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100 updates, 20 took 10 minutes since the first report, so 70 take 35."""
+    out, clock = io.StringIO(), iter([0.0, 600.0])
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: next(clock))
+    reporter = Reporter(Console(file=out, width=200))
+
+    reporter.progress(seen(10, 100))
+    reporter.progress(seen(30, 100))
+
+    assert out.getvalue().endswith("tok/s  left 35 min\n")
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_details_are_printed_if_the_user_asks(*, verbose: bool) -> None:
+    """Kernels and unpadding interest those who measure them."""
+    out = io.StringIO()
+
+    with terminal.configured(quiet=False, verbose=verbose):
+        reporter = Reporter(Console(file=out, width=200))
+        reporter.log(Detail("kernels: fused"))
+        reporter.log("trained")
+
+    assert out.getvalue() == "kernels: fused\n" * verbose + "trained\n"
 
 
 def test_an_output_file_appears_when_it_is_complete(tmp_path: Path) -> None:
