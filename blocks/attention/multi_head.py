@@ -152,7 +152,7 @@ def _slots(read: str, *, causal: bool) -> tuple[Slot, ...]:
             takes="position",
             others=(port("key", keys),),
         ),
-        slot("score", port("x", scores), scores, "applied to the scores, before masks"),
+        slot("score", port("x", scores), scores, "applied to the scores, before masks", pairs=True),
         slot(
             "mask",
             pair[0],
@@ -167,6 +167,7 @@ def _slots(read: str, *, causal: bool) -> tuple[Slot, ...]:
             scores,
             "applied to the attention weights",
             earlier=causal,
+            pairs=True,
         ),
         slot("output", port("x", outputs), outputs, "applied to the output of the heads"),
     )

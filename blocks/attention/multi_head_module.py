@@ -68,6 +68,7 @@ class Attention(Parts):
         returns: Collection[str] = (),
         ports: Mapping[str, Sequence[str]] = MappingProxyType({}),
         stepping: Collection[str] = (),
+        keyed: Collection[str] = (),
         **parts: nn.Module,
     ) -> None:
         """Create the four projections.
@@ -91,11 +92,12 @@ class Attention(Parts):
             returns: what it returns after the output: `scores`, `weights`, or both in this order.
             ports: slot to the wires that are passed on to its part, if any.
             stepping: slots whose parts have `begin` and `step`.
+            keyed: wires of parts whose last axis is that of the keys.
             **parts: slot (`SLOTS`) to the module that fills it.
         """
         super().__init__(ports, stepping, parts)
         self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
-        self.causal, self.dropout = causal, dropout
+        self.causal, self.dropout, self.keyed = causal, dropout, tuple(keyed)
         self.stores_inputs = cache == "inputs"
         if self.stores_inputs:
             refuse_wires_of_keys(self.ports)
@@ -303,7 +305,8 @@ class Attention(Parts):
             name: stored_so_far(cache, name, wire, position) if name in new_wires else wire
             for name, wire in self._wires_of("mask", wires).items()
         }
-        functions = self._functions(query_RHTK, key, wires, states, position)
+        so_far = {name: wires[name][..., first:end] for name in self.keyed}
+        functions = self._functions(query_RHTK, key, {**wires, **so_far}, states, position)
         if bias is not None:
             bias = bias[:, None, :, first:end]
         returned: dict[str, Tensor] = {}

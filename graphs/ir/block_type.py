@@ -225,6 +225,9 @@ class Slot:
     axis, each with its index, and `reads`, those of `others` that the slot's block has."""
     earlier: bool = False
     """Whether `input` is 0 where the key is later than the query, and `output` must be, too."""
+    pairs: bool = False
+    """Whether the last axis of `input` is that of keys, of which decoding reads those so far.  The
+    module gets `keyed`, the wires of the slot's block that have this axis last."""
 
     @property
     def returns(self) -> tuple[Port, ...]:

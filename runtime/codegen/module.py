@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...blocks.registry import full_path, module_path
@@ -38,6 +38,7 @@ from ...graphs.ir.traverse import (
     root_moving,
     visits,
 )
+from ...graphs.ir.value_type import names_of
 from ...graphs.passes.merge import merged
 from .decode import Times, decoding_texts
 from .execution import (
@@ -439,6 +440,8 @@ def _construct(
         stepping = tuple(slot for slot, filling in part.fill.items() if filling.steps)
         arguments += [f"ports={ports!r}"] if ports else []
         arguments += [f"stepping={stepping!r}"] if stepping else []
+        keyed = tuple(_keyed(part, _step_axis(writer.graph)))
+        arguments += [f"keyed={keyed!r}"] if keyed else []
     for slot in part.signature.slots:
         if slot.steps_over:
             filled = part.fill[slot.name].inputs
@@ -462,6 +465,17 @@ def _construct(
     head = f"\n{pad}{', '.join(arguments)}," if arguments else ""
     argument_lines = "".join(f"\n{pad}{text}," for text in flat)
     return f"{local}({head}{argument_lines}\n{' ' * indent}{end}"
+
+
+def _keyed(part: Part, step_axis: str) -> Iterator[str]:
+    """Yield the wires of slots whose last axis is that of keys and grows while decoding."""
+    for slot in part.signature.slots:
+        if slot.pairs and slot.name in part.fill:
+            inputs = part.fill[slot.name].inputs
+            keys = inputs[slot.input.name].axes[-1]
+            for port in part.slot_ports(slot.name):
+                if inputs[port].axes[-1:] == (keys,) and step_axis in names_of(keys):
+                    yield argument(port)
 
 
 def _along(part: Part, name: str) -> dict[str, int]:
