@@ -490,6 +490,8 @@ def synthesize(
             "own text.",
         ),
     ] = False,
+    processes: Processes = None,
+    on: On = "local",
 ) -> None:
     """Write training data for a run, one text of which a checkpoint answers.
 
@@ -507,6 +509,8 @@ def synthesize(
             overrides=overridden(overrides),
             predict=overridden(predict),
             closest=closest,
+            processes=processes,
+            on=on,
             progress=reporter.synthesized,
         )
     terminal.notice(f"written  {synthetic.folder}: {synthetic.rows:,} rows")

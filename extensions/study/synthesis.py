@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import version
-from itertools import chain, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,8 @@ from ...plugin import (
     SPECIAL_TOKENS,
     Answer,
     InputError,
+    On,
+    Predictor,
     Reader,
     Record,
     SpecError,
@@ -40,6 +45,7 @@ from ...plugin import (
 from ...plugin import ensemble as combined
 from ...runtime.data.readers.synthetic import PROVENANCE, file_of_field
 from ...runtime.data.vocabularies import file_of
+from ...runtime.system.executors.executor import completed, opened
 from ...runtime.system.strangers import object_in
 from ...runtime.train.device import Place, choose
 from ...specs.wording import describe
@@ -64,7 +70,7 @@ class Synthetic:
     weights or use the same ids; empty where a run cannot read them from files."""
 
 
-def synthesize(
+def synthesize(  # noqa: PLR0913 - all of them are options of the command
     run: Run | str | Path,
     checkpoint: str | Path | Sequence[str | Path],
     out: str | Path,
@@ -74,6 +80,8 @@ def synthesize(
     predict: Mapping[str, Any] | None = None,
     closest: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    processes: int | None = None,
+    on: On = "local",
 ) -> Synthetic:
     """Write training data for a run, one field of which a checkpoint answers.
 
@@ -96,6 +104,9 @@ def synthesize(
             `nbest`.
         progress: called with the number of rows that are done and with that of all rows, before
             the first and after each 256.
+        processes: parts of 256 rows that are answered at the same time; default: one, in this
+            process, and on a cluster as many as it takes.
+        on: where: `local`, `ray`, `dask:ADDRESS`, `slurm`, or settings.
 
     Returns:
         The folder, and the settings that read it.
@@ -125,13 +136,11 @@ def synthesize(
         "weft": version("weft"),
     }
     placement = choose(settings)
+    how = (settings, placement, checkpoints, provenance["weights"], written, changes, closest)
+    pickled = pickle.dumps(how)
     with locked(folder), settings_of_process(settings, placement):
         _refuse_others(folder, provenance)
-        model = _opened(checkpoints, placement)
-        answered = _Answered.of(model, written)
-        predictor = model.predictor(changes or None, answers=answered.column)
-        if closest:
-            _refuse_one_answer(model, changes)
+        model, answered, _ = _ready(pickled)
         fields = answered.fields(written, closest=closest)
         next(_records(reader, fields), None)  # refuses missing fields before anything is written
         if not (folder / PROVENANCE).is_file():
@@ -144,29 +153,100 @@ def synthesize(
             total = sum(1 for _ in _records(reader, fields))
             progress(done, total)
         remaining = islice(_records(reader, fields), done, None)
-        while records := list(islice(remaining, CHUNK)):
-            texts = [record.values for record in records]
-            answers = predictor.answers([answered.row(row) for row in texts])
-            if closest:
-                field = answered.field
-                answers = [
-                    closest_answer(answer, str(row[field]))
-                    for answer, row in zip(answers, texts, strict=True)
-                ]
+        for texts, answers in _in_order(pickled, remaining, processes, on):
             for name, file in names.items():
                 values = (
-                    {**row, answered.field: answer.value, SCORE: answer.score}[name]
-                    for answer, row in zip(answers, texts, strict=True)
+                    {**row, answered.field: value, SCORE: score}[name]
+                    for (value, score), row in zip(answers, texts, strict=True)
                 )
                 _append(folder / file, "".join(f"{' '.join(str(v).split())}\n" for v in values))
-            done += len(records)
+            done += len(texts)
             if progress is not None:
                 progress(done, total)
+        _ready.cache_clear()
         digests = {file: _sha256(folder / file) for file in names.values()}
         complete = {**provenance, "rows": done, "files": digests}
         write_beside(folder / PROVENANCE, json_text(complete).encode(), "file")
     train = {"synthetic": {"folder": str(below)}}
     return Synthetic(folder=folder, rows=done, train=train, tokenizers=tokenizers)
+
+
+Texts = Mapping[str, Any]
+"""Fields of a row."""
+
+
+def _in_order(
+    settings: bytes, records: Iterator[Record], processes: int | None, on: On
+) -> Iterator[tuple[list[Texts], list[tuple[Any, float]]]]:
+    """Yield the rows of each part with their answers and scores, in order.
+
+    Args:
+        settings: as of `_ready`.
+        records: the rows.
+        processes: parts that are answered at the same time.
+        on: the executor.
+    """
+    numbers, next_number = count(), 0
+    parts: dict[int, tuple[list[Texts], list[tuple[Any, float]]]] = {}
+
+    def next_part() -> tuple[int, list[Texts]] | None:
+        texts = [record.values for record in islice(records, CHUNK)]
+        return (next(numbers), texts) if texts else None
+
+    with opened(on, processes) as engine:
+
+        def submit(part: tuple[int, list[Texts]]) -> Future[list[tuple[Any, float]]]:
+            return engine.executor.submit(answers_of_part, settings, part[1])
+
+        for event in completed(next_part, submit, engine.at_once + engine.ahead):
+            if event is None:
+                continue
+            (number, texts), future = event
+            parts[number] = texts, future.result()
+            while next_number in parts:
+                yield parts.pop(next_number)
+                next_number += 1
+
+
+def answers_of_part(settings: bytes, texts: Sequence[Texts]) -> list[tuple[Any, float]]:
+    """Return the answer to each row and its score, in a worker.
+
+    Args:
+        settings: as of `_ready`.
+        texts: fields of the rows.
+
+    Raises:
+        InputError: a row does not fit the model.
+    """
+    run, placement, *_, closest = pickle.loads(settings)
+    with settings_of_process(run, placement):
+        _, answered, predictor = _ready(settings)
+        answers = predictor.answers([answered.row(row) for row in texts])
+    if closest:
+        pairs = zip(answers, texts, strict=True)
+        answers = [closest_answer(answer, str(row[answered.field])) for answer, row in pairs]
+    return [(answer.value, answer.score) for answer in answers]
+
+
+@lru_cache(maxsize=1)
+def _ready(settings: bytes) -> tuple[Model, _Answered, Predictor]:
+    """Return the model, what it reads and answers, and its predictor, opened once in a process.
+
+    Args:
+        settings: the pickled run, its placement, the checkpoints with digests of their weights, the
+            fields that are written, changes of the predictor, and whether the closest one of
+            several answers is taken.
+
+    Raises:
+        InputError: the checkpoints cannot be opened, or do not fit.
+    """
+    _, placement, checkpoints, _, written, changes, closest = pickle.loads(settings)
+    model = _opened(checkpoints, placement)
+    answered = _Answered.of(model, written)
+    predictor = model.predictor(changes or None, answers=answered.column)
+    if closest:
+        _refuse_one_answer(model, changes)
+    return model, answered, predictor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +17,8 @@ from ...specs.findings import InputError
 from ..data.text_files import STDIN, read_lines
 from ..decode.predictors.predictor import Answer
 from .common import terminal
-from .common.answering import Answered, Row, counter_for, lines_of
+from .common.answering import Answered, Row, lines_of
+from .common.chunks import LineWork, Outputs, write_answers
 from .common.command import DECODING, FieldsOf, command, wrong
 from .common.models import (
     OF_THE_RUN,
@@ -33,13 +36,15 @@ from .common.models import (
 )
 from .common.parameters import (
     Checkpoint,
+    On,
+    Processes,
     argument,
     complete_files,
     file_option,
     option,
     out_option,
 )
-from .common.reading import Mistakes, as_it_arrives, decoded_lines, text_lines
+from .common.reading import Mistakes, as_it_arrives, decoded_lines
 
 Input = Annotated[
     str | None,
@@ -69,6 +74,7 @@ Progress = Annotated[
     DECODING,
     "weft translate outputs/demo/averaged in.txt -o out.txt --beam 5",
     "weft translate outputs/demo/averaged --nbest 3 < in.txt",
+    "weft translate outputs/demo/averaged in.txt -o out.txt --processes 2",
     note="With --metric, outputs are chosen by minimum Bayes risk among --samples (default 32). An "
     "n-best list has one output per line: number of the input line, score and text, "
     f"separated by tabs. {OF_THE_RUN}",
@@ -111,6 +117,8 @@ def translate(
         ),
     ] = False,
     buffer: Buffer = None,
+    processes: Processes = None,
+    on: On = "local",
     progress: Progress = False,
     placement: Place,
 ) -> int:
@@ -120,77 +128,101 @@ def translate(
         InputError: a checkpoint cannot be opened, a prefix or include file has too few lines,
             or the model provides no alignment or attention.
     """
-    from ..decode.predictors.text import FIRST_ROWS
-    from ..decode.settings import BUFFER
-
-    model = open_checkpoints(
+    work = Translating(
         checkpoint,
-        options_of(search, sampled, sample=sample),
         placement,
+        source,
+        options_of(search, sampled, sample=sample),
+        buffer,
+        json_ or alignment or attention,
+        alignment,
+        attention,
     )
-    ahead, predictor = buffer or BUFFER, model.line_predictor()
-    pending: deque[dict[str, Any]] = deque()
-    mistakes = Mistakes()
-    rows = _rows(text_lines(source, mistakes), prefix, include, pending, mistakes)
-    counter = counter_for("lines translated", source, out, asked=progress)
-    numbered = predictor.nbest > 1
-    with terminal.writing(out) as file:
-        try:
-            outputs = predictor.stream(
-                as_it_arrives(rows, source, ahead),
+    rows = _rows(source, "source", {"prefix": prefix, "include": include})
+    return write_answers(
+        work,
+        rows,
+        out,
+        what="lines translated",
+        on=on,
+        processes=processes,
+        progress=progress,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Translating(LineWork):
+    """The settings of `weft translate`."""
+
+    options: dict[str, Any]
+    buffer: int | None
+    records: bool
+    alignment: bool
+    attention: bool
+
+    def open(self) -> Outputs:
+        """Open the model, and return what translates lines."""
+        from ..decode.predictors.text import FIRST_ROWS
+        from ..decode.settings import BUFFER
+        from ..model.records import Details, text_records
+
+        model = open_checkpoints(self.checkpoint, self.options, self.placement)
+        ahead, predictor = self.buffer or BUFFER, model.line_predictor()
+        numbered, details = predictor.nbest > 1, Details(self.alignment, self.attention)
+
+        def outputs(rows: Iterable[Row], mistakes: Mistakes) -> Iterator[str]:
+            pending: deque[Row] = deque()
+            before = 0
+
+            def values() -> Iterator[dict[str, Any]]:
+                nonlocal before
+                for index, row in enumerate(rows, 1):
+                    before = row.number - index  # lines before those of a chunk
+                    pending.append(row)
+                    try:
+                        yield row.read()
+                    except InputError as error:
+                        mistakes.add(row.number, error)
+                        yield {"source": "", "prefix": "", "include": ""}
+
+            answered = predictor.stream(
+                as_it_arrives(values(), self.source, ahead),
                 buffer=ahead,
                 first=FIRST_ROWS,
-                warn=terminal.warn,
-                callback=counter.more if counter is not None else None,
+                warn=lambda index, problem: mistakes.warn(before + index, problem),
             )
-            for number, answers in enumerate(outputs, 1):
-                text = pending.popleft()["source"]
-                if json_ or alignment or attention:
-                    from ..model.records import Details, text_records
-
-                    details = Details(alignment=alignment, attention=attention)
+            for answers in answered:
+                row = pending.popleft()
+                if self.records:
+                    text = "" if row.number in mistakes else row.text
                     [record] = text_records(model, predictor, [text], [answers], details)
-                    record = {"line": number, **record, **mistakes.record(number)}
-                    file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                    record = {"line": row.number, **record, **mistakes.record(row.number)}
+                    yield json.dumps(record, ensure_ascii=False) + "\n"
                 else:
-                    file.write(lines_of(number, answers, numbered=numbered))
-                file.flush()
-        finally:
-            if counter is not None:
-                counter.close()
-    return mistakes.exit_code()
+                    yield lines_of(row.number, answers, numbered=numbered)
+
+        return outputs
 
 
-def _rows(
-    lines: Iterable[str],
-    prefix: str | None,
-    include: str | None,
-    pending: deque[dict[str, Any]],
-    mistakes: Mistakes,
-) -> Iterator[dict[str, Any]]:
-    """Yield the row of each line, with the text required of its translation.
+def _rows(source: str | None, key: str, required: Mapping[str, str | None]) -> Iterator[Row]:
+    """Yield the lines of a file as rows, with what is required of their answers.
 
     Args:
-        lines: the lines.
-        prefix: file of prefixes, line by line.
-        include: file of phrases, line by line.
-        pending: a list to which each row is appended before it is yielded.
-        mistakes: gets the lines of these files that are not text; their lines become empty.
+        source: the file; None is standard input.
+        key: what a row calls the line.
+        required: what a row calls the line of each further file, to the file if there is one.
     """
-    required = {
-        name: (decoded_lines(path), path)
-        for name, path in (("prefix", prefix), ("include", include))
-        if path is not None
+    files = {
+        name: (decoded_lines(path), path) for name, path in required.items() if path is not None
     }
-    for number, line in enumerate(lines, 1):
-        row: dict[str, Any] = {"source": line, "prefix": "", "include": ""}
-        for name, (texts, path) in required.items():
-            row[name], error = _next(texts, path, number)
-            if error is not None:
-                mistakes.add(number, error)
-                row["source"] = ""
-        pending.append(row)
-        yield row
+    location = STDIN if source in (None, "-") else source
+    for number, (line, error) in enumerate(decoded_lines(source), 1):
+        problem = error
+        values: dict[str, Any] = {key: line, **dict.fromkeys(required, "")}
+        for name, (texts, path) in files.items():
+            values[name], missing = _next(texts, path, number)
+            problem = problem or missing
+        yield Row(number, number, f"{location}:{number}", line, partial(_values, values, problem))
 
 
 def _next(
@@ -203,6 +235,12 @@ def _next(
         location=location,
         help="write one line for each line of the input; leave it empty for no constraint",
     )
+
+
+def _values(values: dict[str, Any], error: InputError | None) -> dict[str, Any]:
+    if error is not None:
+        raise error
+    return values
 
 
 def two_sides(source: str, target: str) -> tuple[list[str], list[str]]:
@@ -303,6 +341,8 @@ def generate(
     batch: Annotated[
         int, Field(ge=1), typer.Option("--batch", help="Number of prompts decoded together.")
     ] = 16,
+    processes: Processes = None,
+    on: On = "local",
     placement: PlaceOfOne,
 ) -> int:
     """Continue prompts line by line with a decoder-only model.
@@ -310,50 +350,48 @@ def generate(
     Raises:
         InputError: the checkpoint cannot be opened, cannot generate or has no tokenizer.
     """
-    from ..model.records import output_record
-
     if include is not None and ids:
         raise wrong("--include", "phrases are text, but --ids reads token ids")
-    model = open_checkpoints(checkpoint, None, placement)
-    predictor = model.prompt_predictor(widened(settings), ids=ids)
-    numbered = predictor.nbest > 1
-    prompts = Answered[list[Answer]](_prompts(source, include), source, batch, "lines")
+    work = Generating(checkpoint, placement, source, widened(settings), ids, json_, batch)
+    rows = _rows(source, "prompt", {"include": include})
+    return write_answers(work, rows, out, what="lines continued", on=on, processes=processes)
 
-    def answer(rows: list[dict[str, Any]]) -> list[list[Answer]]:
-        return list(predictor.stream(rows, buffer=len(rows), warn=prompts.warn))
 
-    def record_of(output: Answer) -> dict[str, Any]:
-        tokens = () if output.hypothesis is None else output.hypothesis.tokens
-        record = {**output_record(output, predictor.words), "ids": tokens}
-        return {k: v for k, v in record.items() if not (ids and k in ("text", "tokens"))}
+@dataclass(frozen=True, slots=True)
+class Generating(LineWork):
+    """The settings of `weft generate`."""
 
-    with terminal.writing(out) as file:
-        for part in prompts.batches(answer):
-            for row, answers in part:
-                if not json_:
-                    file.write(lines_of(row.number, answers or (), numbered=numbered))
+    settings: dict[str, Any]
+    ids: bool
+    records: bool
+    batch: int
+
+    def open(self) -> Outputs:
+        """Open the model, and return what continues prompts."""
+        from ..model.records import output_record
+
+        model = open_checkpoints(self.checkpoint, None, self.placement)
+        predictor = model.prompt_predictor(self.settings, ids=self.ids)
+        numbered = predictor.nbest > 1
+
+        def record_of(output: Answer) -> dict[str, Any]:
+            tokens = () if output.hypothesis is None else output.hypothesis.tokens
+            record = {**output_record(output, predictor.words), "ids": tokens}
+            return {k: v for k, v in record.items() if not (self.ids and k in ("text", "tokens"))}
+
+        def outputs(rows: Iterable[Row], mistakes: Mistakes) -> Iterator[str]:
+            prompts = Answered[list[Answer]](rows, self.source, self.batch, mistakes)
+
+            def answer(values: list[dict[str, Any]]) -> list[list[Answer]]:
+                return list(predictor.stream(values, buffer=len(values), warn=prompts.warn))
+
+            for row, answers in chain.from_iterable(prompts.batches(answer)):
+                if not self.records:
+                    yield lines_of(row.number, answers or (), numbered=numbered)
                     continue
-                outputs = [record_of(output) for output in answers or ()]
-                record = {"line": row.number, "prompt": row.text, "continuations": outputs}
-                record |= prompts.mistakes.record(row.number)
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
-            file.flush()
-    return prompts.mistakes.exit_code()
+                continuations = [record_of(output) for output in answers or ()]
+                record = {"line": row.number, "prompt": row.text, "continuations": continuations}
+                record |= mistakes.record(row.number)
+                yield json.dumps(record, ensure_ascii=False) + "\n"
 
-
-def _prompts(source: str | None, include: str | None) -> Iterator[Row]:
-    """Yield the prompts of a file with the phrases of another."""
-    required = None if include is None else decoded_lines(include)
-    name = STDIN if source in (None, "-") else source
-    for number, (line, error) in enumerate(decoded_lines(source), 1):
-        phrases, missing = ("", None) if required is None else _next(required, str(include), number)
-        values = {"prompt": line, "include": phrases}
-        yield Row(
-            number, number, f"{name}:{number}", line, partial(_values, values, error or missing)
-        )
-
-
-def _values(values: dict[str, Any], error: InputError | None) -> dict[str, Any]:
-    if error is not None:
-        raise error
-    return values
+        return outputs

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,12 +16,14 @@ from ...specs.findings import InputError, did_you_mean
 from ..data.readers.jsonl import is_blank, json_object
 from ..data.text_files import STDIN
 from ..decode.predictors.predictor import Answer
-from .common import terminal
-from .common.answering import Answered, Row, counter_for
+from .common.answering import Answered, Row
+from .common.chunks import LineWork, Outputs, write_answers
 from .common.command import DECODING, command
 from .common.models import PlaceUncompiled, changed, open_checkpoints
 from .common.parameters import (
     Checkpoint,
+    On,
+    Processes,
     argument,
     complete_files,
     complete_predictors,
@@ -30,7 +33,7 @@ from .common.parameters import (
     overrides_option,
     refuse_test_set,
 )
-from .common.reading import decoded_lines
+from .common.reading import Mistakes, decoded_lines
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -97,6 +100,8 @@ def predict(
         bool,
         typer.Option("--progress", help="Count rows on stderr even if it is not a terminal."),
     ] = False,
+    processes: Processes = None,
+    on: On = "local",
     placement: PlaceUncompiled,
 ) -> int:
     """Answer rows of JSON lines with a model that an objective trained.
@@ -104,30 +109,48 @@ def predict(
     Raises:
         InputError: the checkpoint or the file cannot be opened, or the predictor does not fit.
     """
-    from ..model.answering import as_json, record_of
-
-    model = open_checkpoints(checkpoint, None, placement, compiled=False)
-    rows = Answered[Answer](_rows(source), source, buffer, "rows")
     chosen = predictor_of(predictor, overrides)
-    ready = model.predictor(chosen, answers=answers, warn=rows.warn)
-    raw = dict if model.trained is None else model.trained.raw
-    counter = counter_for("rows answered", source, out, asked=progress)
-    with terminal.writing(out) as file:
-        try:
-            for part in rows.batches(lambda values: ready.answers([raw(row) for row in values])):
-                for row, answer in part:
-                    if answer is None:
-                        value = rows.mistakes.record(row.number)
-                    else:
-                        value = record_of(answer) if details else as_json(answer.value)
-                    file.write(json.dumps(value, ensure_ascii=False) + "\n")
-                file.flush()
-                if counter is not None:
-                    counter.more(len(part))
-        finally:
-            if counter is not None:
-                counter.close()
-    return rows.mistakes.exit_code()
+    work = Predicting(checkpoint, placement, source, chosen, answers, details, buffer)
+    return write_answers(
+        work,
+        _rows(source),
+        out,
+        what="rows answered",
+        on=on,
+        processes=processes,
+        progress=progress,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Predicting(LineWork):
+    """The settings of `weft predict`."""
+
+    predictor: str | dict[str, Any] | None
+    answers: str | None
+    details: bool
+    buffer: int
+
+    def open(self) -> Outputs:
+        """Open the model, and return what answers rows."""
+        from ..model.answering import as_json, record_of
+
+        model = open_checkpoints(self.checkpoint, None, self.placement, compiled=False)
+        raw = dict if model.trained is None else model.trained.raw
+        model.predictor(self.predictor, answers=self.answers)  # refuses what does not fit
+
+        def outputs(rows: Iterable[Row], mistakes: Mistakes) -> Iterator[str]:
+            asked = Answered[Answer](rows, self.source, self.buffer, mistakes)
+            ready = model.predictor(self.predictor, answers=self.answers, warn=asked.warn)
+            parts = asked.batches(lambda values: ready.answers([raw(row) for row in values]))
+            for row, answer in chain.from_iterable(parts):
+                if answer is None:
+                    value = mistakes.record(row.number)
+                else:
+                    value = record_of(answer) if self.details else as_json(answer.value)
+                yield json.dumps(value, ensure_ascii=False) + "\n"
+
+        return outputs
 
 
 def predictor_of(name: str | None, overrides: list[str] | None) -> str | dict[str, Any] | None:

@@ -46,26 +46,28 @@ class Row:
 class Answered(Generic[T]):
     """Rows that are answered in batches; a wrong row loses no other answer."""
 
-    def __init__(self, rows: Iterable[Row], source: str | None, size: int, what: str) -> None:
+    def __init__(
+        self, rows: Iterable[Row], source: str | None, size: int, mistakes: Mistakes
+    ) -> None:
         """Store the rows.
 
         Args:
             rows: the rows.
             source: their file, if there is one.
             size: rows of a batch.
-            what: what messages call them, such as `rows`.
+            mistakes: gets wrong rows and warnings.
         """
         self._rows, self._size = as_it_arrives(rows, source, size), size
         self._asked: Sequence[Row] = ()
         self._warned: set[int] = set()
-        self.mistakes = Mistakes(what)
+        self.mistakes = mistakes
 
     def warn(self, row: int, problem: str) -> None:
         """Warn of a row of the last batch, by its number from 1."""
         chosen = self._asked[row - 1]
         if chosen.number not in self._warned:  # rows of a batch that is divided are read again
             self._warned.add(chosen.number)
-            terminal.warn(chosen.name, problem)
+            self.mistakes.warn(chosen.name, problem)
 
     def batches(
         self, answer: Callable[[list[dict[str, Any]]], Sequence[T]]

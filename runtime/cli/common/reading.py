@@ -38,12 +38,26 @@ class Mistakes:
             number: number of the item, from 1.
             error: what is wrong with it.
         """
-        self._count += 1
         self._problems[number] = (
             f"{error.location}: {error.problem}" if error.location else error.problem
         )
+        self.tell(number, error)
+
+    def tell(self, number: int, error: InputError) -> None:
+        """Print what is wrong with an item, unless many are wrong."""
+        del number
+        self._count += 1
         if self._count <= SHOWN:
             terminal.show_error(error)
+
+    def warn(self, where: int | str, problem: str) -> None:
+        """Print a warning of an item.
+
+        Args:
+            where: number of its line, or what warnings call it.
+            problem: what it is about.
+        """
+        terminal.warn(where, problem)
 
     def __contains__(self, number: int) -> bool:
         """Return whether an item is wrong."""

@@ -1,0 +1,216 @@
+"""Answer the lines of a file: in this process as they come, or on an executor in chunks.
+
+A chunk is named by its lines, its place, the settings and the checkpoints.  Its answers are kept
+beside the output until all are there, so a command that was killed continues.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ....specs.files import write_beside
+from ....specs.findings import InputError
+from ...system.executors.executor import On, completed, opened, settings_of
+from ...system.lock import locked
+from . import terminal
+from .answering import Row, counter_for
+from .command import wrong
+from .reading import Mistakes
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+ROWS = 1000
+"""Rows of a chunk."""
+Outputs = Callable[[Iterable[Row], Mistakes], Iterator[str]]
+"""Returns the text that is written for each row."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineWork:
+    """The settings of a command that answers line by line, which travel to workers."""
+
+    checkpoint: str
+    placement: dict[str, Any]
+    source: str | None
+    """File of the rows; None is standard input."""
+
+    @abstractmethod
+    def open(self) -> Outputs:
+        """Open the checkpoint, and return what answers rows.
+
+        Raises:
+            InputError: the checkpoint cannot be opened, or an option does not fit it.
+        """
+
+
+def write_answers(
+    work: LineWork,
+    rows: Iterator[Row],
+    out: str | None,
+    *,
+    what: str,
+    on: On = "local",
+    processes: int | None = None,
+    progress: bool = False,
+) -> int:
+    """Write what answers rows, in order; return the exit code.
+
+    Args:
+        work: the settings.
+        rows: the rows.
+        out: file to write; None and `-` are standard output.
+        what: what is counted, such as `lines translated`.
+        on: the executor.
+        processes: chunks that are answered at the same time; default: all rows in this process, or
+            on a cluster as many as it takes.
+        progress: whether the user asked for progress.
+
+    Raises:
+        InputError: the checkpoint cannot be opened, or a file cannot be read or written.
+    """
+    mistakes = Mistakes(what.partition(" ")[0])
+    apart = settings_of(on).type != "local" or (processes or 1) > 1
+    if apart and out in (None, "-"):
+        raise wrong("--processes", "finished parts are kept beside the output: give --out FILE")
+    outputs = None if apart else work.open()
+    counter = counter_for(what, work.source, out, asked=progress)
+
+    def count(number: int) -> None:
+        if counter is not None:
+            counter.more(number)
+
+    folder = Path(str(out)).resolve().with_name(f".{Path(str(out)).name}.work")
+    with locked(folder) if apart else nullcontext():
+        try:
+            if outputs is None:
+                names = _on_workers(work, rows, folder, count, on, processes)
+                outputs = _kept(folder, names)
+                rows = iter(())
+            with terminal.writing(out) as file:
+                for text in outputs(rows, mistakes):
+                    file.write(text)
+                    if not apart:
+                        file.flush()
+                        count(1)
+        except BaseException:
+            if apart and not any(folder.glob("[0-9a-f]*")):
+                shutil.rmtree(folder)
+            raise
+        finally:
+            if counter is not None:
+                counter.close()
+    if apart:
+        shutil.rmtree(folder)
+    return mistakes.exit_code()
+
+
+def _on_workers(
+    work: LineWork,
+    rows: Iterator[Row],
+    folder: Path,
+    count: Callable[[int], None],
+    on: On,
+    processes: int | None,
+) -> list[str]:
+    """Answer rows in chunks, but those that are there; return the names of the chunks in order."""
+    digest = sha256(repr((work, version("weft"))).encode())
+    for checkpoint in (work.checkpoint, *work.placement.get("ensemble", ())):
+        for path in sorted(Path(checkpoint).rglob("*")):
+            if path.is_file():
+                stat = path.stat()
+                digest.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    settings, names = pickle.dumps((work, digest.digest())), list[str]()
+
+    def next_chunk() -> tuple[str, list[Row]] | None:
+        while chunk := list(islice(rows, ROWS)):
+            content = digest.copy()
+            content.update(
+                repr([(row.number, getattr(row.read, "args", row.text)) for row in chunk]).encode()
+            )
+            names.append(content.hexdigest()[:32])
+            if not (folder / names[-1]).is_file():
+                return names[-1], chunk
+            count(len(chunk))
+        return None
+
+    with opened(on, processes) as engine:
+
+        def submit(item: tuple[str, list[Row]]) -> Future[dict[str, Any]]:
+            return engine.executor.submit(answer_chunk, settings, item[1])
+
+        for event in completed(next_chunk, submit, engine.at_once + engine.ahead):
+            if event is not None:
+                (name, chunk), future = event
+                write_beside(folder / name, json.dumps(future.result()).encode(), "file")
+                count(len(chunk))
+    return names
+
+
+def _kept(folder: Path, names: Sequence[str]) -> Outputs:
+    """Return what reads the answers of chunks, and tells what was wrong with their rows."""
+
+    def outputs(rows: Iterable[Row], mistakes: Mistakes) -> Iterator[str]:
+        del rows
+        for name in names:
+            chunk = json.loads((folder / name).read_bytes())
+            for where, problem in chunk["warnings"]:
+                mistakes.warn(where, problem)
+            for number, problem, location, way_out in chunk["mistakes"]:
+                mistakes.add(number, InputError(problem, location=location, help=way_out))
+            yield chunk["text"]
+
+    return outputs
+
+
+def answer_chunk(settings: bytes, rows: Sequence[Row]) -> dict[str, Any]:
+    """Answer rows in a worker, and return the text and what is wrong as JSON data.
+
+    Args:
+        settings: the pickled settings, with a digest of all that the answers depend on.
+        rows: the rows.
+
+    Raises:
+        InputError: the checkpoint cannot be opened, or an option does not fit it.
+    """
+    collected = _Collected()
+    text = "".join(_opened(settings)(rows, collected))
+    return {"text": text, "warnings": collected.warnings, "mistakes": collected.errors}
+
+
+@lru_cache(maxsize=1)
+def _opened(settings: bytes) -> Outputs:
+    """Return what answers rows, whose model is opened once in each process."""
+    work, _ = pickle.loads(settings)
+    outputs: Outputs = work.open()
+    return outputs
+
+
+class _Collected(Mistakes):
+    """Warnings and mistakes of rows that another process tells."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        super().__init__()
+        self.warnings: list[tuple[int | str, str]] = []
+        self.errors: list[tuple[int, str, str, str]] = []
+
+    def warn(self, where: int | str, problem: str) -> None:
+        """Note a warning."""
+        self.warnings.append((where, problem))
+
+    def tell(self, number: int, error: InputError) -> None:
+        """Note what is wrong with a row."""
+        self.errors.append((number, error.problem, error.location, error.help))
