@@ -134,6 +134,9 @@ def test_the_answers_are_those_of_the_teacher_and_train_a_run(
     (root / "distilled/train.target.txt").write_bytes(whole[: len(whole) // 2])
     assert main(words) == 0
     assert (root / "distilled/train.target.txt").read_bytes() == whole
+    apart = [*words[:-1], str(root / "apart"), "--processes", "2"]
+    assert main(apart) == 0
+    assert (root / "apart/train.target.txt").read_bytes() == whole
     assert main([*words, "--predict", "beam=2"]) == 1
     assert "another 'predict'" in capsys.readouterr().err
 
