@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..graphs.ir.block_type import BlockType
 from ..specs.findings import InputError
@@ -21,9 +21,10 @@ from .system.executors.executor import On
 from .system.lock import locked
 from .train.context import Listener, Result, prepared_data, training_context, with_prepared
 from .train.device import choose, settings_of_process
-from .train.distributed.world import World, launched, resumes_by_itself, world
+from .train.distributed.failures import reported_once
+from .train.distributed.launch import all_processes
+from .train.distributed.world import World, launched, restarted, share_folder, world
 from .train.plan import RunPlan, plan_named
-from .train.retention import checkpoints
 from .train.run import Run
 
 __all__ = [
@@ -73,7 +74,7 @@ def train(
     *,
     out: Path | str | None = None,
     overrides: Mapping[str, Any] | None = None,
-    resume: bool = False,
+    resume: bool | Literal["auto"] = False,
     listener: Listener | None = None,
     report: PrepareReport | None = None,
     blocks: Iterable[BlockType] = (),
@@ -84,7 +85,8 @@ def train(
         run: a run, a path, or a shipped name such as `multi30k-en-de`.
         out: folder of the run; default: `outputs/NAME`.
         overrides: dotted path to value, such as `{"data.root": "corpora/multi30k"}`.
-        resume: whether to resume from the newest checkpoint in the folder.
+        resume: whether to continue from the newest checkpoint in the folder; `auto` continues if
+            there is one, and begins otherwise, but refuses the folder of another run.
         listener: called with log lines, progress and validations.
         report: called with the progress of data preparation.
         blocks: block types that the run's spec may use besides the installed ones; pass them
@@ -97,19 +99,28 @@ def train(
         InputError: the data, the folder, a checkpoint or a block is invalid.
         SpecError: the run or its spec has errors.
     """
-    # A slow import that is not needed for using a model.
+    # Slow imports that are not needed for using a model.
     from .analysis.attention_pictures import pictures_of  # noqa: PLC0415
-    from .train.restore import refuse_taken  # noqa: PLC0415
+    from .train.restore import continues  # noqa: PLC0415
     from .train.trainer import Trainer  # noqa: PLC0415
 
-    chosen = Path(out) if out is not None else None
-    plan = plan_named(run, overrides, listed(blocks), folder=chosen)
-    settings, _ = plan.required()
+    chosen, types = Path(out) if out is not None else None, listed(blocks)
+    with reported_once():
+        plan = plan_named(run, overrides, types, folder=chosen)
+        settings, _ = plan.required()
+        placement = choose(settings)
     folder = chosen or Path("outputs") / settings.name
-    if not launched():  # torchrun may resume by itself, which is known only to its processes
-        refuse_taken(folder, settings.updates, resume=resume)
-    placement = choose(settings)
+    if not launched():  # of several processes, the main one decides
+        continues(folder, settings, resume)
     with (
+        all_processes(
+            {"format": 1, **settings.model_dump(mode="json", by_alias=True, exclude_unset=True)},
+            settings.parallel.processes or 1,
+            folder,
+            threads=settings.threads,
+            blocks=bool(types),
+        ),
+        reported_once(),
         settings_of_process(settings, placement),
         world(placement.device, settings.parallel) as process,
         _alone(folder, process),
@@ -117,10 +128,10 @@ def train(
         placement = replace(placement, device=process.device)
         for warning in plan.warnings if process.is_main_process else ():
             (listener or Silent()).log(f"warning: {warning.problem}")
-        begun = bool(checkpoints(folder))
-        by_itself = resumes_by_itself(folder, process, refused=begun != resume)
-        if not by_itself:
-            refuse_taken(folder, settings.updates, resume=resume)
+        goes_on = process.on_main(
+            lambda: continues(folder, settings, resume, again=restarted(folder))
+        )
+        share_folder(folder, process)
         context = training_context(
             plan,
             folder,
@@ -132,7 +143,7 @@ def train(
         most = settings.evaluate.pictures
         draw = pictures_of(context.graph, context.columns, folder / "pictures", most)
         context = replace(context, pictures=draw)
-        return Trainer(context, resume=resume or (by_itself and begun)).train()
+        return Trainer(context, resume=goes_on).train()
 
 
 def _alone(folder: Path, process: World) -> AbstractContextManager[None]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...plugin import InputError, open_checkpoint, required
 from ...runtime.checkpoint.exporter import MARKER
-from ...runtime.checkpoint.manifest import MANIFEST, files_of, verify
+from ...runtime.checkpoint.manifest import MANIFEST, Manifest
 from ...runtime.system.folders import new_folder
 from ...runtime.system.strangers import has_file, object_in, path_in
 
@@ -107,9 +107,10 @@ def _uploaded(folder: Path) -> list[str]:
         InputError: the folder is neither.
     """
     if has_file(folder, MANIFEST):
-        verify(folder)
-        names = [name for name in files_of(folder) if not name.startswith(_KEPT_BACK)]
-        if len(names) == len(files_of(folder)):
+        files = Manifest(folder)
+        files.verify()
+        names = [name for name in files.names if not name.startswith(_KEPT_BACK)]
+        if len(names) == len(files.names):
             return [*names, MANIFEST]
         raise InputError(
             "the checkpoint has the state of its optimizer, which its readers do not need",
@@ -117,8 +118,8 @@ def _uploaded(folder: Path) -> list[str]:
             help="push the best or averaged checkpoint of the run",
         )
     if has_file(folder, MARKER):
-        files = (path for path in sorted(folder.rglob("*")) if not path.is_dir())
-        return [path.relative_to(folder).as_posix() for path in files]
+        paths = (path for path in sorted(folder.rglob("*")) if not path.is_dir())
+        return [path.relative_to(folder).as_posix() for path in paths]
     raise InputError(
         "neither a checkpoint nor a folder that weft export has written",
         location=str(folder),
@@ -232,7 +233,7 @@ def _kind(folder: Path, repo: str) -> str:
     if has_file(folder, MANIFEST):
         open_checkpoint(folder)
         return "checkpoint"
-    weights = any(name.endswith(".safetensors") for name in files_of(folder))
+    weights = any(name.endswith(".safetensors") for name in Manifest(folder).names)
     if has_file(folder, "config.json") and weights:
         object_in(folder, "config.json")
         return "transformers"

@@ -31,10 +31,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
@@ -59,8 +58,8 @@ from ..system.strangers import (
     read_in,
     tensors_of,
 )
-from . import manifest
-from .manifest import FORMAT, MEMORY, OBJECTIVE
+from .manifest import FORMAT, MANIFEST, MEMORY, OBJECTIVE, Manifest
+from .state import StoredState
 from .task import Task, task_of
 
 LARGEST_WEIGHT = 8
@@ -117,19 +116,19 @@ _WHERE = "DCP_SHARDING_INFO"
 """Key of the file metadata under which torch stores the offsets of shards."""
 
 
-def read_shards(checkpoint: Path, group: str) -> dict[str, Tensor]:
+def read_shards(files: Manifest, group: str) -> dict[str, Tensor]:
     """Return the full tensors of a folder of shards.
 
     Args:
-        checkpoint: folder of the checkpoint.
+        files: files of the checkpoint.
         group: its folder of shards, `weights` or `optimizer`.
 
     Raises:
         DamagedError: there are no tensors, a file is damaged or cut off, or shards are missing.
     """
     parts: dict[str, list[tuple[tuple[int, ...], Tensor]]] = {}
-    folder = checkpoint / group
-    for file in manifest.files_of(checkpoint):
+    checkpoint, folder = files.folder, files.folder / group
+    for file in files.names:
         if Path(file).parent != Path(group) or not file.endswith(".safetensors"):
             continue
         try:
@@ -191,54 +190,12 @@ _OWN = frozenset(
         _RUN,
         "state.json",
         "metrics.jsonl",
-        manifest.MANIFEST,
+        MANIFEST,
     )
 )
 """Files of a checkpoint that are not those of columns."""
 _OF_COLUMNS = frozenset((".model", ".json", ".txt", ".npz", ".safetensors"))
 """Suffixes of the files that columns and tokenizers write."""
-
-
-_Count = Annotated[int, Field(ge=0)]
-
-
-class _Stored(BaseModel):
-    """Base class of what `state.json` has; other keys are not examined."""
-
-    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
-
-
-class Origin(_Stored):
-    """Where an imported model is from, and how it decodes."""
-
-    table: str | None = None
-    model_type: str | None = None
-    config: dict[str, Any] = {}
-    tokens: dict[str, int | list[int] | None] = {}
-    search: dict[str, Any] = {}
-    generate: dict[str, Any] = {}
-
-
-class StoredState(_Stored):
-    """The state of a checkpoint, as far as commands read it."""
-
-    fingerprint: str | None = None
-    nodes: dict[str, str] = {}
-    imported: Origin = Origin()
-    update: _Count = 0
-    epoch: _Count = 0
-    position: _Count = 0
-    cuts: list[Annotated[list[_Count], Field(min_length=2, max_length=2)]] = []
-    best: float | None = None
-    best_update: _Count = 0
-    stale: _Count = 0
-    seconds: float = 0.0
-    compiled: str | None = None
-    data: str = ""
-    kernels: dict[str, Any] | None = None
-    loss_scale: dict[str, Any] | None = None
-    valid: dict[str, float] = {}
-    skipped: _Count = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -283,7 +240,7 @@ class Checkpoint:
             DamagedError: a file is missing or has changed.
         """
         if self.verified:
-            manifest.verify(self.folder, only=(*_OPTIMIZER, MEMORY))
+            Manifest(self.folder).verify(only=(*_OPTIMIZER, MEMORY))
 
     def optimizer(self) -> dict[str, Tensor]:
         """Return the optimizer state.
@@ -302,7 +259,7 @@ class Checkpoint:
 
     def memory(self) -> dict[str, Tensor]:
         """Return the state between segments of documents; empty if there is none."""
-        if MEMORY not in manifest.files_of(self.folder):
+        if MEMORY not in Manifest(self.folder).names:
             return {}
         return tensors_in(self.folder, MEMORY.removesuffix(".safetensors"))
 
@@ -310,7 +267,7 @@ class Checkpoint:
     def metrics(self) -> bytes:
         """The history of the run up to this checkpoint, as its file has it; empty without one."""
         name = "metrics.jsonl"
-        return read_in(self.folder, name) if name in manifest.files_of(self.folder) else b""
+        return read_in(self.folder, name) if name in Manifest(self.folder).names else b""
 
 
 def open_checkpoint(
@@ -335,6 +292,7 @@ def open_checkpoint(
         help_ = f"did you mean '{folder.parent / near}'?" if near else "give a checkpoint folder"
         raise InputError("no such checkpoint folder", location=str(folder), help=help_)
     folder = _of_run(folder)
+    files = Manifest(folder)
     tensors = "weights" if is_sharded(folder) else "weights.safetensors"
     for name in (tensors, "spec.json", "state.json"):
         if not has_file(folder, name):
@@ -349,23 +307,23 @@ def open_checkpoint(
     except InputError as error:
         # If a file cannot be read because it is damaged, that is the better message; of another
         # spec, the nodes that differ are.
-        if verify and has_file(folder, manifest.MANIFEST):
+        if verify and has_file(folder, MANIFEST):
             other = () if isinstance(error, SpecError) else (_SPEC,)
-            manifest.verify(folder, without=(*_OPTIMIZER, *other))
+            files.verify(without=(*_OPTIMIZER, *other))
         raise
-    _refuse_excess(folder, graph)
+    _refuse_excess(files, graph)
     if verify:
-        manifest.verify(folder, without=_OPTIMIZER)
-    task, run = _run(folder)
+        files.verify(without=_OPTIMIZER)
+    task, run = _run(files)
     return Checkpoint(
         folder=folder,
         graph=graph,
-        weights=tensors_in(folder, "weights"),
-        objective=_objective(folder, blocks),
+        weights=tensors_in(folder, "weights", files),
+        objective=_objective(files, blocks),
         run=run,
         task=task,
         state=state,
-        tokenizers={name: read_in(folder, name) for name in _column_files(folder, run)},
+        tokenizers={name: read_in(folder, name) for name in _column_files(files, run)},
         verified=verify,
     )
 
@@ -379,16 +337,16 @@ def _of_run(folder: Path) -> Path:
     return next((path for path in regular if has_file(path, "spec.json")), folder)
 
 
-def _refuse_excess(folder: Path, graph: Graph) -> None:
+def _refuse_excess(files: Manifest, graph: Graph) -> None:
     """Refuse weights that need more space than those of a graph, before they are read.
 
     Raises:
         DamagedError: the files have more bytes than the weights in float64 and their headers.
     """
-    files = manifest.weight_files(folder)
-    size = sum(path_in(folder, file).stat().st_size for file in files)
+    folder, names = files.folder, files.weights
+    size = sum(path_in(folder, name).stat().st_size for name in names)
     most = LARGEST_WEIGHT * sum(prod(shape) for shape in graph.weights().values())
-    if size > most + LARGEST_HEADER * len(files):
+    if size > most + LARGEST_HEADER * len(names):
         raise DamagedError(
             f"the weights have {size:,} bytes, more than the {most:,} that the model can need",
             location=str(folder),
@@ -461,27 +419,28 @@ def _with_help(finding: Finding) -> Finding:
     return replace(finding, help=help_)
 
 
-def _run(folder: Path) -> tuple[Task | None, dict[str, Any]]:
+def _run(files: Manifest) -> tuple[Task | None, dict[str, Any]]:
     """Return the task and the run of a checkpoint; None and an empty run of an imported model.
 
     Raises:
         DamagedError: the file is no JSON object.
         SpecError: a setting of the task is wrong; the findings name the file and the keys.
     """
-    run = object_in(folder, _RUN) if _RUN in manifest.files_of(folder) else {}
+    folder = files.folder
+    run = object_in(folder, _RUN) if _RUN in files.names else {}
     return task_of(upgrade_format(run, RUNS), str(folder / _RUN)) if run else (None, {})
 
 
-def _objective(folder: Path, blocks: Iterable[BlockType]) -> Graph | None:
+def _objective(files: Manifest, blocks: Iterable[BlockType]) -> Graph | None:
     """Return the objective that trained a model, if it is stored."""
-    path = folder / OBJECTIVE
-    if OBJECTIVE not in manifest.files_of(folder):
+    folder, path = files.folder, files.folder / OBJECTIVE
+    if OBJECTIVE not in files.names:
         return None
     spec = parse(Spec, object_in(folder, OBJECTIVE), str(path))
     return check(spec, registry(blocks), source=str(path), checked=True)
 
 
-def _column_files(folder: Path, run: Mapping[str, Any]) -> list[str]:
+def _column_files(files: Manifest, run: Mapping[str, Any]) -> list[str]:
     """Return the tokenizer files of an imported model; of others, all files of the columns.
 
     They are files of the manifest with the name of a column or a tokenizer of the run.  Exports
@@ -490,7 +449,7 @@ def _column_files(folder: Path, run: Mapping[str, Any]) -> list[str]:
     names = {*run.get("data", {}).get("columns", ()), *run.get("tokenizers", ())}
     return [
         file
-        for file in manifest.files_of(folder)
+        for file in files.names
         if file not in _OWN
         and re.fullmatch(r"[\w.-]+", file)
         and (
@@ -506,14 +465,19 @@ def is_sharded(folder: Path) -> bool:
     return (folder / "weights").is_dir()
 
 
-def tensors_in(folder: Path, name: str) -> dict[str, Tensor]:
+def tensors_in(folder: Path, name: str, files: Manifest | None = None) -> dict[str, Tensor]:
     """Return the tensors `weights` or `optimizer` of a checkpoint, sharded or not.
+
+    Args:
+        folder: the checkpoint.
+        name: `weights` or `optimizer`, or the name of another file.
+        files: its files, if its manifest has been read.
 
     Raises:
         InputError: a file is damaged or cut off.
     """
     if is_sharded(folder):
-        return read_shards(folder, name)
+        return read_shards(files or Manifest(folder), name)
     return read_tensors(folder / f"{name}.safetensors")
 
 

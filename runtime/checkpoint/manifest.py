@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,31 +44,64 @@ def digest(folder: Path, name: str) -> dict[str, Any]:
         return {"bytes": file.tell(), "sha256": checksum}
 
 
-def files_of(folder: Path) -> list[str]:
-    """Return the files that belong to a checkpoint, as paths relative to its folder.
+class Manifest:
+    """The files of a checkpoint; its manifest is read once, when it is first needed."""
 
-    These are the files of the manifest; what else lies in the folder is not read.  Without a
-    manifest, as of a checkpoint that is opened without verification, they are all files.
+    def __init__(self, folder: Path) -> None:
+        """Take the folder of the checkpoint."""
+        self.folder = folder
 
-    Raises:
-        DamagedError: the manifest is damaged.
-    """
-    return sorted(_wanted(folder)) if has_file(folder, MANIFEST) else _files(folder)
+    @cached_property
+    def entries(self) -> Mapping[str, Mapping[str, Any]]:
+        """Size and digest of each file.
+
+        Raises:
+            DamagedError: the manifest is missing or damaged.
+        """
+        return _entries(self.folder)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Files that belong to the checkpoint, as paths relative to its folder.
+
+        These are the files of the manifest; what else lies in the folder is not read.  Without a
+        manifest, as of a checkpoint that is opened without verification, they are all files.
+
+        Raises:
+            DamagedError: the manifest is damaged.
+        """
+        return sorted(self.entries) if has_file(self.folder, MANIFEST) else _files(self.folder)
+
+    @property
+    def weights(self) -> list[str]:
+        """Files with weights, as paths relative to the folder."""
+        return [name for name in self.names if name.startswith(_WEIGHTS)]
+
+    def verify(self, *, without: Iterable[str] = (), only: Collection[str] = ()) -> None:
+        """Compare the files with the manifest.
+
+        Args:
+            without: files and subfolders that are not compared.
+            only: if given, the files and subfolders that are compared.
+
+        Raises:
+            DamagedError: the manifest is missing or damaged, or a file is missing or has changed.
+        """
+        skipped = tuple(without)
+        for name, expected in self.entries.items():
+            first = name.partition("/")[0]
+            if first in skipped or (only and first not in only):
+                continue
+            size = path_in(self.folder, name).stat().st_size
+            if size != expected.get("bytes") or digest(self.folder, name) != expected:
+                problem = "the file has changed since the checkpoint was written"
+                raise _damaged(self.folder / name, problem)
 
 
 def _files(folder: Path) -> list[str]:
     """Return the files of a checkpoint, as paths relative to its folder."""
     names = (str(p.relative_to(folder).as_posix()) for p in folder.rglob("*") if p.is_file())
     return sorted(name for name in names if name != MANIFEST and not name.startswith(_PARTS))
-
-
-def weight_files(folder: Path) -> list[str]:
-    """Return the files of a checkpoint with weights, as paths relative to its folder.
-
-    Raises:
-        DamagedError: the manifest is damaged.
-    """
-    return [name for name in files_of(folder) if name.startswith(_WEIGHTS)]
 
 
 def write_part(folder: Path, rank: int, size: int) -> None:
@@ -94,39 +128,19 @@ def write(folder: Path) -> None:
     (folder / MANIFEST).write_text(text, encoding="utf-8")
 
 
-def verify(folder: Path, *, without: Iterable[str] = (), only: Collection[str] = ()) -> None:
-    """Compare the files of a checkpoint with its manifest.
-
-    Args:
-        folder: the checkpoint.
-        without: files and subfolders that are not compared.
-        only: if given, the files and subfolders that are compared.
-
-    Raises:
-        DamagedError: the manifest is missing or damaged, or a file is missing or has changed.
-    """
-    skipped = tuple(without)
-    for name, expected in _wanted(folder).items():
-        first = name.partition("/")[0]
-        if first in skipped or (only and first not in only):
-            continue
-        size = path_in(folder, name).stat().st_size
-        if size != expected.get("bytes") or digest(folder, name) != expected:
-            raise _damaged(folder / name, "the file has changed since the checkpoint was written")
-
-
 def weights_digest(folder: Path) -> str:
     """Return a SHA-256 digest of the weights of a checkpoint, from its manifest if it has one.
 
     Raises:
         DamagedError: the manifest is damaged.
     """
-    digests = _wanted(folder) if has_file(folder, MANIFEST) else {}
-    files = {name: digests.get(name) or digest(folder, name) for name in weight_files(folder)}
+    stored = Manifest(folder)
+    digests = stored.entries if has_file(folder, MANIFEST) else {}
+    files = {name: digests.get(name) or digest(folder, name) for name in stored.weights}
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
-def _wanted(folder: Path) -> Mapping[str, Mapping[str, Any]]:
+def _entries(folder: Path) -> Mapping[str, Mapping[str, Any]]:
     """Return the entries of the manifest by file."""
     path = folder / MANIFEST
     path_in(folder, MANIFEST)

@@ -121,6 +121,20 @@ def _built(*registered: object) -> Callable[..., object]:
     return typer.main.get_command(app)
 
 
+OPTIONAL = {"--resume": ("newest", "auto")}
+"""Options whose value may be left out, and their values; the first one is meant then."""
+
+
+def _completed(words: Sequence[str]) -> list[str]:
+    """Return the words of a command line with the values that are left out."""
+    completed: list[str] = []
+    for word, following in zip(words, (*words[1:], ""), strict=True):
+        completed.append(word)
+        if word in OPTIONAL and following not in OPTIONAL[word]:
+            completed.append(OPTIONAL[word][0])
+    return completed
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
@@ -128,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: words of the command line after `weft`; default: those of this process.
     """
     _open_streams()
-    words = sys.argv[1:] if arguments is None else list(arguments)
+    words = _completed(sys.argv[1:] if arguments is None else arguments)
     try:
         load_commands(words[0] if words else "")
         _built(*app.registered_commands, *app.registered_groups)(words, prog_name="weft")

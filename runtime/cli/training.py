@@ -8,7 +8,7 @@ import shlex
 import signal
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from pydantic import Field
@@ -100,6 +100,7 @@ def prepare(
     TRAINING,
     "weft train multi30k-en-de --set data.root=DIR",
     "weft train multi30k-en-de --set data.root=DIR --resume",
+    "weft train multi30k-en-de --set data.root=DIR --resume auto",
     note="Ctrl-C saves a checkpoint and stops; --resume continues from it.",
     memory="set a smaller 'batch.tokens', 'activation_checkpointing', or a smaller model",
 )
@@ -109,9 +110,13 @@ def train(
     out: Folder = None,
     overrides: Overrides = None,
     resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Continue from the newest checkpoint in the folder."),
-    ] = False,
+        Literal["newest", "auto"] | None,
+        option(
+            "--resume",
+            "Continue from the newest checkpoint in the folder; with `auto`, begin if there is"
+            " none, so that one command is right at the first start and after each stop.",
+        ),
+    ] = None,
     profile: Annotated[
         bool,
         typer.Option(
@@ -146,7 +151,7 @@ def train(
             run,
             out=out or None,
             overrides=overridden(overrides),
-            resume=resume,
+            resume="auto" if resume == "auto" else resume is not None,
             listener=reporter,
             report=reporter.prepared,
         )

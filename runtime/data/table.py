@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -185,7 +186,9 @@ class Table:
         begin = sum(self.sources[name] for name in names[: names.index(source)])
         return slice(begin, begin + self.sources[source])
 
-    def in_order(self, settings: BatchSettings, source: str | None = None) -> Iterator[Batch]:
+    def in_order(
+        self, settings: BatchSettings, source: str | None = None, share: tuple[int, int] = (0, 1)
+    ) -> Iterator[Batch]:
         """Yield every row once, in a fixed order, for evaluation.
 
         From short to long, or for segments in the order of each document.
@@ -193,6 +196,7 @@ class Table:
         Args:
             settings: limits of a batch.
             source: source of the rows; None for all rows.
+            share: number of the first batch that is read, and how many it is to the next.
         """
         part = slice(0, len(self)) if source is None else self.rows_of(source)
         lengths = [column_lengths[part] for column_lengths in self.lengths.values()]
@@ -200,7 +204,7 @@ class Table:
             plan = plan_segments(self.starts[part], lengths, settings)
         else:
             plan = plan_rows_in_order(lengths, settings, count=part.stop - part.start)
-        for rows in plan:
+        for rows in islice(plan, share[0], None, share[1]):
             yield self.batch(part.start + rows)
 
 

@@ -17,11 +17,12 @@ from ...graphs.ir.graph import Graph
 from ...graphs.ir.traverse import position_limits
 from ...graphs.passes.objective import deployed_graph
 from ...specs.findings import InputError, pointer
+from ..checkpoint.state import State
 from ..compile.roofline import full_speed, peak_flops
 from ..compile.torch_compile import CompileReport
 from ..data.columns.column import Column
 from ..data.columns.fitting import Fitting
-from ..data.planning import Cuts, lengths_in_updates, refuse_unfit_rows
+from ..data.planning import lengths_in_updates, refuse_unfit_rows
 from ..data.preparation import Report
 from ..data.prepare import Prepared, prepare
 from ..data.settings import Settings
@@ -37,7 +38,7 @@ from .objective import Objective
 from .plan import RunPlan
 from .run import Run
 from .trackers import TrackedRun, Trackers, TrackerSettings, Warn
-from .validation import validator
+from .validation import Validate, validator
 
 if TYPE_CHECKING:
     from .start import StartPlan
@@ -133,7 +134,7 @@ class TrainingContext:
     placement: Place
     tokenizers: Mapping[str, bytes]
     """Files of the columns, such as tokenizers and classes, by name."""
-    validate: Callable[[nn.Module], dict[str, Any]]
+    validate: Validate
     """Measures the model; its result must contain `run.best_value`."""
     listener: Listener
     full_speed: float | None = None
@@ -163,41 +164,6 @@ class TrainingContext:
     def model(self) -> Graph:
         """Graph of the model that training leaves behind."""
         return deployed_graph(self.graph)
-
-
-@dataclass(slots=True)
-class State:
-    """State of a run, as saved in the state.json of a checkpoint."""
-
-    update: int = 0
-    epoch: int = 0
-    position: int = 0
-    """Number of batches of the epoch that have been used."""
-    cuts: Cuts = ()
-    """Limits of tokens of these batches, and how many each limited."""
-    best: float | None = None
-    """Best validation score so far; higher is better (the negated nll if `run.best` is nll)."""
-    best_update: int = 0
-    stale: int = 0
-    """Number of validations since the best one."""
-    seconds: float = 0.0
-    """Training time, including validations."""
-    compiled: str | None = None
-    """Compile mode that was chosen, so that a resumed run uses it too."""
-    data: str = ""
-    """Digest of the training data, so that a resumed run can tell whether they have changed."""
-    kernels: dict[str, Any] | None = None
-    """Kernels that were chosen, so that a resumed run uses them too."""
-    loss_scale: dict[str, Any] | None = None
-    """Scale of the loss and when it grows, in float16."""
-    valid: dict[str, float] = field(default_factory=dict)
-    """Values of the newest validation by name, those of a source as `SOURCE/NAME`."""
-    skipped: int = 0
-    """Number of updates that were skipped because a gradient overflowed float16."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the state as JSON-compatible data."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(slots=True)

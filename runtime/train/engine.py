@@ -2,8 +2,9 @@
 
 `ddp`: each process has all weights; gradients are all-reduced during the backward pass.
 `fsdp`: weights, gradients and optimizer state are sharded over the processes, each copy of a
-repeated template separately and the remaining parameters together.  In addition, groups of
-`tensor` processes partition the heads and widths of each block that supports it.
+repeated template separately and the remaining parameters together; with `shard`, over groups of
+processes that replicate them (HSDP).  In addition, groups of `tensor` processes partition the heads
+and widths of each block that supports it.
 
 Not tested yet: CUDA with NCCL.
 """
@@ -72,6 +73,33 @@ def mixed_precision(casts: WeightCasts | None) -> MixedPrecisionPolicy:
     )
 
 
+class EvaluatedModel:
+    """The model of a training in evaluation mode, seen from one process."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Take the model of an engine."""
+        self.model, self.world = engine.model, engine.world
+        self.in_step = engine.spread_weights
+        """Whether all processes must run equally many batches together."""
+        self._engine = engine
+        self._complete: nn.Module | None = None
+
+    def complete(self) -> nn.Module:
+        """Return the model with all its weights, which need not be run in step.
+
+        If the weights are spread over processes, this gathers them in each of them until the
+        evaluation ends; the first call must come from all of them together.
+        """
+        if not self.in_step:
+            return self.model
+        if self._complete is None:
+            engine = self._engine
+            weights = full_tensors(weights_of(engine.model, engine.graph), gather=True)
+            self._complete = build_empty(engine.graph, device=self.world.device).eval()
+            set_weights(self._complete, weights, engine.graph, "the training")
+        return self._complete
+
+
 class LossModule(nn.Module):
     """A model and its losses as one module, which maps a batch to its loss.
 
@@ -99,7 +127,6 @@ class Engine:
         """Take an unsharded model; `spread` parallelizes it."""
         self.model, self.graph, self.world = model, graph, world
         self._loss_module: nn.Module = LossModule(model, losses)
-        self._replica: nn.Module | None = None
         self.spread_weights = False
         """Whether each process holds only a shard of the weights."""
 
@@ -116,22 +143,22 @@ class Engine:
             # With fsdp and 'tensor' together torch logs a message at every all-gather, as long as
             # the divided weights exist, so the level stays as it is set here.
             logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)
-            divide(self.model, plan.blocks, mesh["tensor"])
+            divide(self.model, plan.blocks, (self.world.replicas or mesh)["tensor"])
             self.spread_weights = True
             summary.append(f"{len(plan.blocks)} blocks partitioned over {mesh['tensor'].size()}")
         if plan.data == "fsdp":
             casts = program_of(self.model).graph.execution.casts
-            settings: dict[str, Any] = {"mesh": mesh["data"], "mp_policy": mixed_precision(casts)}
+            replicas = self.world.replicas
+            over = mesh["data"] if replicas is None else replicas["replicate", "shard"]
+            settings: dict[str, Any] = {"mesh": over, "mp_policy": mixed_precision(casts)}
             for path in reversed(plan.sharded):  # nested layers first
                 fully_shard(self.model.get_submodule(path), **settings)
             fully_shard(self._loss_module, reshard_after_forward=False, **settings)
             self.spread_weights = True
             count = len(plan.sharded)
             gathered = "" if casts is None else f", gathered in {casts.dtype}"
-            summary.append(
-                f"fsdp over {self.world.data_parallel_size}, {count} layers sharded"
-                f" separately{gathered}"
-            )
+            sizes = " x ".join(map(str, over.shape))
+            summary.append(f"fsdp over {sizes}, {count} layers sharded separately{gathered}")
         elif plan.data == "ddp":
             self._loss_module = DistributedDataParallel(
                 self._loss_module, gradient_as_bucket_view=True, **_NO_BUFFERS
@@ -199,18 +226,15 @@ class Engine:
         load_optimizer_tensors(optimizer, self.model, tensors)
 
     @contextmanager
-    def evaluated(self) -> Iterator[nn.Module | None]:
-        """Yield an unsharded model in evaluation mode on the main process, None on the others."""
-        if not self.spread_weights:
-            self.model.eval()
-            yield self.model if self.world.is_main_process else None
+    def evaluated(self) -> Iterator[EvaluatedModel]:
+        """Yield the model in evaluation mode; all processes must call this together."""
+        sharded = self._loss_module if isinstance(self._loss_module, FSDPModule) else None
+        self.model.eval()
+        if sharded is not None:  # what is outside of the layers, which are gathered one by one
+            sharded.unshard()
+        try:
+            yield EvaluatedModel(self)
+        finally:
+            if sharded is not None:
+                sharded.reshard()
             self.model.train()
-            return
-        weights = self.weights()
-        if not self.world.is_main_process:
-            yield None
-            return
-        if self._replica is None:
-            self._replica = build_empty(self.graph, device=self.world.device)
-        set_weights(self._replica, weights, self.graph, "the training")
-        yield self._replica.eval()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...specs.findings import InputError
-from .context import State
+from ..checkpoint.state import State
 from .device import Place
 
 SMALLEST = 1e-4

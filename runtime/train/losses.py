@@ -215,23 +215,30 @@ class ObjectiveLosses:
         self, model: nn.Module, batches: Iterable[Batch], device: torch.device
     ) -> dict[str, float]:
         """Return the mean of every loss and score over batches; `loss` is their weighted sum."""
-        return self.averaged(*self.summed(model, batches, device))
+        return self.averaged(*self.summed(model, ((batch, 1.0) for batch in batches), device))
 
     @torch.no_grad()
     def summed(
-        self, model: nn.Module, batches: Iterable[Batch], device: torch.device
+        self, model: nn.Module, batches: Iterable[tuple[Batch, float]], device: torch.device
     ) -> tuple[Tensor, Tensor]:
-        """Return the sums of every loss and score over batches, and the items of every loss."""
+        """Return the sums of every loss and score over batches, and the items of every loss.
+
+        Args:
+            model: module of the objective.
+            batches: batches with their weights in the sums.
+            device: device of the model.
+        """
         names = (*self.losses, *self.scores)
         sums = torch.zeros(len(names), dtype=torch.float64, device=device)
         counts = torch.zeros(len(self.losses), dtype=torch.float64, device=device)
         memory = None if self.memory is None else Memory(self.graph)
-        for batch in batches:
+        for batch, weight in batches:
             moved = batch.to(device)
             outputs = self.outputs(model, moved, memory)
-            sums += torch.stack([outputs[name].double().sum() for name in names])
             weights = self.weights(model, moved)
-            counts += torch.stack([weights[name].double() for name in self.losses])
+            if weight:
+                sums += torch.stack([outputs[name].double().sum() for name in names]) * weight
+                counts += torch.stack([weights[n].double() for n in self.losses]) * weight
         return sums, counts
 
     def averaged(self, sums: Tensor, counts: Tensor) -> dict[str, float]:

@@ -15,10 +15,11 @@ from ...graphs.passes.merge import merged
 from ...graphs.passes.objective import trained_models
 from ...graphs.passes.pipeline import pipeline
 from ...graphs.passes.unpad import plan_unpad
+from ..checkpoint.state import State
 from ..compile.autotune import Kernels, as_kept, choose_kernels
 from ..data.planning import plan_rows, sampled_rows
 from ..system.detail import Detail
-from .context import State, TrainingContext
+from .context import TrainingContext
 from .plan import kernels_to_choose, settings_of_run
 
 if TYPE_CHECKING:

@@ -4,58 +4,101 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
 from ...specs.findings import InputError
 from ..checkpoint.checkpoint import Checkpoint, open_checkpoint, refuse_other_graph, set_weights
+from ..checkpoint.state import State
 from ..checkpoint.tokenizers import classes_by_column
 from ..data.columns.labels import LabelColumn
 from ..system.folders import recover
-from ..system.strangers import DamagedError
-from .context import State, TrainingContext
+from ..system.strangers import DamagedError, object_in
+from .context import TrainingContext
 from .retention import checkpoints, differs, remove_leftovers, thin
+from .run import Run
 
+Resume = bool | Literal["auto"]
 SAME = ("parallel", "activation_checkpointing")
 """Settings that change how a run is computed but not its results."""
 DAMAGED = ".damaged"
 """Added to the name of a damaged checkpoint, which is kept but never used again."""
 
 
-def refuse_taken(folder: Path, updates: int, *, resume: bool) -> None:
-    """Refuse to begin a run where there is one, and to resume one where there is none or no update.
+def continues(folder: Path, run: Run, resume: Resume, *, again: bool = False) -> bool:
+    """Return whether a training continues a run in a folder, rather than begin one.
 
     Call it before anything is written.
 
     Args:
         folder: folder of the run.
-        updates: number of updates of the run.
-        resume: whether the run is resumed.
+        run: the run.
+        resume: as of `weft.train`.
+        again: whether torchrun has restarted a training that fitted the folder when it began.
 
     Raises:
-        InputError: the folder and `resume` do not fit.
+        InputError: the folder and `resume` do not fit, or with `auto`, the folder belongs to
+            another run.
     """
-    begun = bool(checkpoints(folder))
-    if begun and not resume:
+    begun = checkpoints(folder)
+    if begun and not (resume or again):
         raise InputError(
             "the folder already holds a run",
             location=str(folder),
             help="continue it with --resume, or give another folder with --out",
         )
-    if resume and not begun:
+    if not begun and resume is True and not again:
         raise InputError(
             "there is nothing to resume: the folder holds no checkpoint",
             location=str(folder),
             help="leave out --resume to start the run, or give its folder with --out",
         )
-    done = max((int(path.name) for path in checkpoints(folder)), default=0)
-    if done > updates:
+    done = max((int(path.name) for path in begun), default=0)
+    if done > run.updates:
         raise InputError(
-            f"the run ends at update {updates}, but its newest checkpoint is of update {done}",
+            f"the run ends at update {run.updates}, but its newest checkpoint is of update {done}",
             location=str(folder),
             help=f"set 'updates' to more than {done}, or give another folder with --out",
         )
+    if resume == "auto" and not again:
+        _refuse_another(folder, run)
+    return bool(begun)
+
+
+def _refuse_another(folder: Path, run: Run) -> None:
+    """Refuse what only a person can decide: a folder of another run, or with damaged checkpoints.
+
+    Raises:
+        InputError: the folder does not belong to the run, or its checkpoints are damaged.
+    """
+    begun = checkpoints(folder)
+    if not begun:
+        for path in folder.glob(f"checkpoints/[0-9]*{DAMAGED}"):
+            raise InputError(
+                "the folder holds a run whose checkpoints are damaged",
+                location=str(path),
+                help="restore them, or give another folder with --out",
+            )
+        return
+    try:
+        before = object_in(begun[-1], "run.json")
+    except InputError:  # damaged: the checkpoint before it may be sound
+        return
+    now = run.model_dump(mode="json", by_alias=True)
+    if changed := _changed(now, before):
+        raise InputError(
+            f"the folder belongs to another run: it has another {', '.join(changed)}",
+            location=str(folder),
+            help="give another folder with --out; --resume without 'auto' continues the run with"
+            " other settings",
+        )
+
+
+def _changed(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
+    """Return the settings that differ from those of a checkpoint, and may change the results."""
+    different = [key for key, value in now.items() if differs({key: value}, before)]
+    return [f"'{key}'" for key in different if key not in SAME]
 
 
 def newest(context: TrainingContext, *, resume: bool) -> Checkpoint | None:
@@ -82,8 +125,7 @@ def newest(context: TrainingContext, *, resume: bool) -> Checkpoint | None:
 
 def state_in(checkpoint: Checkpoint | None) -> State:
     """Return the state of a run at a checkpoint; that of a new run without one."""
-    values = {} if checkpoint is None else checkpoint.state
-    return State(**{k: v for k, v in values.items() if k in State.__slots__})
+    return State.model_validate({} if checkpoint is None else checkpoint.state)
 
 
 def restore(
@@ -168,9 +210,8 @@ def _resumed(model: nn.Module, context: TrainingContext, checkpoint: Checkpoint)
             help="restore 'optimizer', or start a new run with --out; set 'start' in the new run to"
             " reuse the weights",
         )
-    different = [key for key, value in now.items() if differs({key: value}, checkpoint.run)]
-    if changed := ", ".join(key for key in different if key not in SAME):
-        listener.log(f"warning: settings differ from the start of the run: {changed}")
+    if changed := _changed(now, checkpoint.run):
+        listener.log(f"warning: settings differ from the start of the run: {', '.join(changed)}")
     set_weights(model, checkpoint.weights, graph, str(folder))
     context.losses.carry(checkpoint.memory(), context.placement.device)
     state = state_in(checkpoint)

@@ -8,18 +8,16 @@ was killed and resumed ends with bitwise the same weights.
 from __future__ import annotations
 
 import math
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from types import FrameType
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...graphs.passes import widths
 from ...graphs.passes.freeze import trained_weights
@@ -28,6 +26,7 @@ from ..checkpoint.average import average_weights
 from ..checkpoint.checkpoint import tensors_in
 from ..checkpoint.curve import changes_gradually, curve_at
 from ..checkpoint.saving import Contents, deployed, save
+from ..checkpoint.state import State
 from ..codegen.build import build
 from ..compile.autotune import Kernels
 from ..compile.torch_compile import CompileReport, compile_model
@@ -35,9 +34,8 @@ from ..data.batches import prefetch
 from ..data.shards.mixture import stages_of
 from ..system.detail import Detail
 from ..system.memory import Growth
-from ..system.signals import stopping_signals
 from .checks.effects import batch_advice, has_time_axis, longest_text
-from .context import Progress, Result, State, TrainingContext
+from .context import Progress, Result, TrainingContext
 from .device import deterministic
 from .distributed.heartbeat import watched
 from .distributed.sampler import (
@@ -46,8 +44,9 @@ from .distributed.sampler import (
     seed_of,
     stream_micro_batches,
 )
-from .distributed.world import World, signal_name
-from .engine import Engine
+from .distributed.stopping import AGAIN, Interrupted, StopRequest, signal_name
+from .distributed.world import World
+from .engine import Engine, EvaluatedModel
 from .history import History, LogWindow
 from .loss_scaling import LossScaling
 from .passes import Dropouts, chosen_kernels, freeze, planned_graph
@@ -147,45 +146,6 @@ def _smaller_batches(run: Run) -> str:
     )
 
 
-@contextmanager
-def _stop_requested(stop: Callable[[int], None], *, again_after: float = 0.0) -> Iterator[None]:
-    """Turn SIGINT, SIGTERM and SIGHUP into a stop request; a second one has its default effect.
-
-    SIGHUP comes when the terminal is closed; a training that nohup has told to ignore it goes on.
-
-    Args:
-        stop: callback, called with the signal number.
-        again_after: seconds within which a repeated signal counts as the same request: under
-            torchrun Ctrl-C arrives twice, from the terminal and from torchrun.
-    """
-    watched = stopping_signals()
-    first_at: list[float] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        stop(number)
-        if again_after and not first_at:
-            first_at.append(time.monotonic())
-            return
-        if first_at and time.monotonic() - first_at[0] < again_after:
-            return
-        for signal_number in watched:
-            signal.signal(signal_number, before[signal_number])
-        if first_at:
-            signal.raise_signal(number)
-        del frame
-
-    try:
-        before = {signal_number: signal.signal(signal_number, handle) for signal_number in watched}
-    except ValueError:  # not the main thread: the caller handles signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        for signal_number in watched:
-            signal.signal(signal_number, before[signal_number])
-
-
 _OWN = 3
 """Number of sums that are always reported: loss, nll and auxiliary loss."""
 REPORT_EVERY = 10
@@ -203,7 +163,8 @@ class Trainer:
         """
         self.context, self.run, self.world = context, context.run, context.world
         run, folder, world = context.run, context.folder, context.world
-        self.stop_reason, self._stop_signal = "", 0
+        self.stop_reason = ""
+        self.stop = StopRequest(again_after=AGAIN if world.size > 1 else 0.0)
         self._unchecked = torch.zeros((), dtype=torch.float64)
         """Sum of losses and gradient norms since the last check that they are finite."""
         if warning := check_share(run.batch_range()[0], world.data_parallel_size):
@@ -254,7 +215,7 @@ class Trainer:
         world, run = self.world, self.run
         with (
             deterministic(self.context.placement.device, enabled=run.deterministic),
-            watched(world.store, world.rank, world.size, run.parallel.patience),
+            watched(world, run.parallel.patience, self.stop),
             enough_memory(self.context, self.state),
         ):
             try:
@@ -269,33 +230,49 @@ class Trainer:
         window, growth = LogWindow(), Growth()
         if self._patience_is_out():
             self.stop_reason = f"no improvement for {state.stale} validations"
-        again_after = 2.0 if self.world.size > 1 else 0.0
-        with _stop_requested(self._stop, again_after=again_after):
+        with self.stop.watching():
+            if state.validation_due:  # a signal came before its end
+                self._end_update(window, late=False)
             while state.update < run.updates and not self.stop_reason:
                 micro_batches = self._next(work, window)
                 self._tell_limit(state.update + 1)
                 window.add(self._update(micro_batches), micro_batches)
                 growth.look(state.update)
                 state.epoch, state.position = micro_batches.epoch, micro_batches.position
-                state.cuts = micro_batches.cuts
+                state.cuts = [[*cut] for cut in micro_batches.cuts]
                 state.seconds = before + time.monotonic() - started
                 report_due = state.update % REPORT_EVERY == 0 or state.update == run.updates
                 late = self._synchronize(report_due=report_due)
                 if report_due:
                     self._report(window)
                     window = LogWindow()
-                if state.update % run.evaluate.every == 0 or state.update == run.updates:
-                    started_at = time.monotonic()
-                    self._refuse_infinite()
-                    with enough_memory(self.context, self.state, "validation"):
-                        self._validate()
-                    window.since += time.monotonic() - started_at
-                due = state.update % run.checkpoint.every == 0
-                if due or late or state.update == run.updates or self.stop_reason:
-                    self._refuse_infinite()
-                    self._save()
+                self._end_update(window, late=late)
         work.close()  # type: ignore[attr-defined]
         return self._finish()
+
+    def _end_update(self, window: LogWindow, *, late: bool) -> None:
+        """Validate and save a checkpoint after an update, if they are due.
+
+        A stop puts a validation off: the checkpoint says so, and the resumed run begins with it.
+
+        Args:
+            window: the current window of the log.
+            late: whether a checkpoint is due by time.
+        """
+        run, state = self.run, self.state
+        last = state.update == run.updates
+        if last or state.update % run.evaluate.every == 0:
+            started_at = time.monotonic()
+            self._refuse_infinite()
+            state.validation_due = True
+            if not self.stop_reason:
+                with enough_memory(self.context, state, "validation"):
+                    self._validate()
+                self._synchronize(report_due=True)
+            window.since += time.monotonic() - started_at
+        if late or last or state.update % run.checkpoint.every == 0 or self.stop_reason:
+            self._refuse_infinite()
+            self._save()
 
     def _next(self, work: Iterator[MicroBatches], window: LogWindow) -> MicroBatches:
         """Return the micro-batches of the next update."""
@@ -311,7 +288,7 @@ class Trainer:
         if self.world.size > 1 and self.context.placement.waits_for_values and not report_due:
             return False
         main_late = late and self.world.is_main_process
-        stop_signal, checkpoint_due = self.world.largest(self._stop_signal, main_late)
+        stop_signal, checkpoint_due = self.world.largest(self.stop.signal, main_late)
         self.stop_reason = signal_name(stop_signal) or self.stop_reason
         return bool(checkpoint_due)
 
@@ -477,15 +454,22 @@ class Trainer:
         self.context.listener.progress(progress)
 
     def _validate(self) -> None:
-        """Validate; save the best model so far; stop when the patience runs out."""
+        """Validate; save the best model so far; stop when the patience runs out.
+
+        Nothing changes if there is a request to stop before the end.
+        """
         run, state = self.run, self.state
         values: dict[str, Any] = {}
         pictures: list[Path] = []
-        with self.engine.evaluated() as model, self.context.placement.autocast():
-            if model is not None:
-                values = self.context.validate(model)
-                pictures = self._pictures(model, values.pop("answers", []))
+        with self.engine.evaluated() as evaluated, self.context.placement.autocast():
+            try:
+                values = self.context.validate(evaluated, self.stop)
+                pictures = self._pictures(evaluated, values.pop("answers", []))
+            except Interrupted:
+                values = {}
         values = self.world.broadcast(values)
+        if not values:
+            return
         samples = values.pop("samples", None)
         self.history.write(type="valid", update=state.update, seconds=state.seconds, **values)
         if (trackers := self.history.trackers) is not None:
@@ -495,6 +479,7 @@ class Trainer:
                 trackers.image(f"attention/{number}", picture, state.update)
         self.context.listener.validated(state.update, values)
         value = values[run.best_value]
+        state.validation_due = False
         state.valid = {name: v for name, v in values.items() if isinstance(v, int | float)}
         score = value if run.best_is_higher else -value
         if state.best is None or score > state.best or math.isnan(state.best):
@@ -505,11 +490,13 @@ class Trainer:
         if self._patience_is_out():
             self.stop_reason = f"no improvement for {state.stale} validations"
 
-    def _pictures(self, model: nn.Module, answers: Sequence[tuple[Any, Any]]) -> list[Path]:
+    def _pictures(
+        self, evaluated: EvaluatedModel, answers: Sequence[tuple[Any, Any]]
+    ) -> list[Path]:
         """Draw predictions for the trackers that take images."""
         trackers, draw = self.history.trackers, self.context.pictures
         takes = draw is not None and trackers is not None and trackers.take_images
-        return draw(model, answers) if takes and draw is not None else []
+        return draw(evaluated.complete(), answers) if takes and draw is not None else []
 
     def _patience_is_out(self) -> bool:
         patience = self.run.evaluate.patience
@@ -521,7 +508,7 @@ class Trainer:
             graph=self.context.graph,
             weights=self.engine.weights() if weights else {},
             run=self.run.model_dump(mode="json", by_alias=True),
-            state={**self.state.as_json(), **self.scaling.state()},
+            state={**self.state.model_dump(), **self.scaling.state()},
             tokenizers=self.context.tokenizers,
             optimizer=self.engine.moments(self.optimizer) if optimizer else None,
             memory=self.context.losses.carried if optimizer else {},
@@ -565,11 +552,6 @@ class Trainer:
             if result.finished and self.world.is_main_process:
                 result.averaged = write_mean(folder, run.checkpoint, contents)
         return result
-
-    def _stop(self, number: int) -> None:
-        self._stop_signal = number
-        if self.world.size == 1:
-            self.stop_reason = signal_name(number)
 
 
 def write_mean(folder: Path, settings: CheckpointSettings, contents: Contents) -> Path | None:

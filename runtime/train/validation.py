@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ...graphs.ir.graph import Graph
 from ...graphs.passes.objective import deployed_graph
@@ -17,15 +19,40 @@ from ..codegen.build import build_empty
 from ..decode.predictors.columns import for_predictors
 from ..decode.predictors.predictor import Context, Predictor
 from ..metrics.metric import LossMetric, Metric
+from .distributed.answers import decoded, encoded
+from .distributed.stopping import Interrupted, StopRequest
 from .losses import ObjectiveLosses
 from .run import Run
 
 if TYPE_CHECKING:
     from ..data.columns.column import Column
     from ..data.prepare import Prepared
+    from ..data.table import Batch
     from .device import Place
+    from .distributed.world import World
 
-Validate = Callable[[nn.Module], dict[str, Any]]
+
+class Evaluated(Protocol):
+    """A model in evaluation mode, seen from one of the processes that measure it together."""
+
+    @property
+    def model(self) -> nn.Module:
+        """Module of the objective."""
+
+    @property
+    def world(self) -> World:
+        """The processes."""
+
+    @property
+    def in_step(self) -> bool:
+        """Whether all processes must run equally many batches together."""
+
+    def complete(self) -> nn.Module:
+        """Return the module with all its weights, which need not be run in step."""
+
+
+Validate = Callable[[Evaluated, StopRequest], dict[str, Any]]
+"""Measures a model on all processes together; only the main one gets metrics of predictions."""
 MOST_SHOWN = 50
 """Number of predictions from which those that are shown as pictures are taken."""
 
@@ -37,7 +64,9 @@ def validator(
     prepared: Prepared,
     placement: Place,
 ) -> Validate:
-    """Return a function that measures the module of an objective on the validation data.
+    """Return a function that measures the model of an objective on the validation data.
+
+    All processes call it together, and each measures its share.
 
     Its result has every loss and score by name, `loss`, and every metric by name; if the
     validation data has sources, also those of each source, as `SOURCE/NAME`.  If the run predicts,
@@ -60,10 +89,14 @@ def validator(
     if run.predict is not None and graph.deploy is not None:
         predictor_of = predictors(run, graph, prepared.columns, half=placement.half)
 
-    def validate(model: nn.Module) -> dict[str, Any]:
+    def validate(evaluated: Evaluated, stop: StopRequest) -> dict[str, Any]:
         sums = [
-            losses.summed(
-                model, prepared.valid.in_order(run.largest_batch, source), placement.device
+            summed(
+                losses,
+                evaluated,
+                stop,
+                partial(prepared.valid.in_order, run.largest_batch, source),
+                placement.device,
             )
             for source in sources
         ]
@@ -74,25 +107,99 @@ def validator(
         all_sums, all_counts = (torch.stack(parts).sum(0) for parts in zip(*sums, strict=True))
         values: dict[str, Any] = _with_metrics(metrics, losses.averaged(all_sums, all_counts))
         if predictor_of is not None and any(rows.values()):
-            predictor = predictor_of(model.get_submodule(str(graph.deploy)))
+            predictor = predictor_of(evaluated.complete().get_submodule(str(graph.deploy)))
             pairs: list[tuple[Mapping[str, Any], Any]] = []
             for source, listed in rows.items():
                 some = listed if predicted else listed[: shown - len(pairs)]
-                answers = predictor.predict(some) if some else []
-                if some:
-                    by_source[source] |= measured(predicted, answers, some, str(run.answers))
-                pairs += zip(some, answers, strict=True)
-            some, answers = (list(part) for part in zip(*pairs, strict=True))
-            values |= measured(predicted, answers, some, str(run.answers))
-            values["answers"] = pairs[:MOST_SHOWN]
-            if shown:
-                values["samples"] = sample_table(some, answers, str(run.answers), most=shown)
+                answers = answered(predictor, some, evaluated.world, stop) if some else []
+                with stop.interruptible():
+                    if answers:
+                        by_source[source] |= measured(predicted, answers, some, str(run.answers))
+                # Only the main process has answers.
+                pairs += zip(some, answers, strict=False)
+            if pairs:
+                some, answers = (list(part) for part in zip(*pairs, strict=True))
+                with stop.interruptible():
+                    values |= measured(predicted, answers, some, str(run.answers))
+                values["answers"] = pairs[:MOST_SHOWN]
+                if shown:
+                    values["samples"] = sample_table(some, answers, str(run.answers), most=shown)
         scores = {source: inner for source, inner in by_source.items() if source is not None}
         return values | {
             f"{s}/{n}": value for s, inner in scores.items() for n, value in inner.items()
         }
 
     return validate
+
+
+def summed(
+    losses: ObjectiveLosses,
+    evaluated: Evaluated,
+    stop: StopRequest,
+    batches: Callable[..., Iterator[Batch]],
+    device: torch.device,
+) -> tuple[Tensor, Tensor]:
+    """Return the sums of every loss and score, and the items of every loss, of all processes.
+
+    Each process computes its share of the batches.
+
+    Args:
+        losses: losses of the objective.
+        evaluated: the model.
+        stop: a request of any process ends the computation of all.
+        batches: yields the batches of a `share`: the number of the first one, and the step.
+        device: device of the model.
+
+    Raises:
+        Interrupted: there was a request to stop.
+    """
+    world = evaluated.world
+    mine = batches(share=(world.data_parallel_rank, world.data_parallel_size))
+
+    def in_step() -> Iterator[tuple[Batch, float]]:
+        """Yield batches with their weights, until no process has another one."""
+        batch = spare = None
+        while True:
+            batch = next(mine, None)
+            signal, more = world.largest(stop.signal, batch is not None)
+            if signal:
+                raise Interrupted
+            if not more:
+                return
+            if batch is not None:
+                spare = batch
+                yield batch, 1.0
+            elif evaluated.in_step:
+                spare = spare or next(batches(share=(0, 1)))
+                yield spare, 0.0
+
+    sums, counts = losses.summed(evaluated.model, in_step(), device)
+    return world.summed(sums), world.summed(counts)
+
+
+def answered(
+    predictor: Predictor, rows: Sequence[Mapping[str, Any]], world: World, stop: StopRequest
+) -> list[Any]:
+    """Return the answers to rows on the main process, and nothing on the others.
+
+    Each process answers its share of the rows.
+
+    Raises:
+        Interrupted: there was a request to stop, at any process.
+    """
+    mine: list[Any] = []
+    with suppress(Interrupted), stop.interruptible():
+        share = rows[world.rank :: world.size]
+        mine = predictor.predict(share) if share else []
+    if any(world.largest(stop.signal)):
+        raise Interrupted
+    if world.size == 1:
+        return mine
+    answers: list[Any] = [None] * len(rows)
+    gathered = world.gathered(encoded(mine))
+    for rank, part in enumerate(gathered):
+        answers[rank :: world.size] = decoded(part)
+    return answers if gathered else []
 
 
 def predictors(

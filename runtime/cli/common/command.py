@@ -344,7 +344,8 @@ def _guarded(function: Callable[..., int | None], arguments: Mapping[str, Any], 
     try:
         return function(**arguments) or 0
     except InputError as error:
-        terminal.show_error(error)
+        if not _is_reported_elsewhere(error):
+            terminal.show_error(error)
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -362,6 +363,12 @@ def _guarded(function: Callable[..., int | None], arguments: Mapping[str, Any], 
         memory_error = InputError("the memory of the device is too small", help=memory)
         terminal.show_error(memory_error.with_traceback(error.__traceback__))
         return 1
+
+
+def _is_reported_elsewhere(error: InputError) -> bool:
+    """Return whether another process of a training reports the error."""
+    module = sys.modules.get("weft.runtime.train.distributed.world")
+    return module is not None and isinstance(error, module.FailedElsewhereError)
 
 
 def _of_the_system(error: OSError) -> InputError:

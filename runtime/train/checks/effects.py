@@ -232,6 +232,12 @@ def _parallel(run: Run) -> Iterator[Finding]:
             f"'ddp' replicates all weights, but 'tensor' partitions them over {tensor} processes",
             "set it to 'fsdp', or leave it out",
         )
+    if run.parallel.shard is not None and (data == "ddp" or (data == "auto" and tensor == 1)):
+        yield _conflict(
+            "/parallel/shard",
+            "it has no effect: only 'fsdp' shards weights",
+            "set 'parallel.data' to 'fsdp', or remove it",
+        )
     if data != "ddp" and run.precision == "float16":
         optimizers = [run.optimizer, *map(run.optimizer.of_group, run.optimizer.groups)]
         for kind in (settings.type for settings in optimizers if not settings.elementwise):

@@ -294,6 +294,7 @@ def _segments(run: Run, graph: Graph) -> Iterator[Finding]:
         "/compile": run.compile == "layers",
         "/checkpoint/sharded": run.checkpoint.sharded,
         "/parallel/tensor": run.parallel.tensor > 1,
+        "/parallel/processes": (run.parallel.processes or 1) > 1,
     }
     for at, wrong in refused.items():
         if wrong:

@@ -23,10 +23,15 @@ from contextlib import contextmanager, suppress
 
 from torch.distributed.distributed_c10d import Store
 
+from .stopping import StopRequest
+from .world import World
+
 BEAT = 5.0
 """Seconds between two heartbeats."""
 LAUNCHED = "TORCHELASTIC_RUN_ID"
 """Environment variable that torchrun sets for its workers."""
+_STOP = "stop"
+"""Key of the signal that asks a process to stop."""
 _SILENT = "see whether it was stopped or hangs; start again with --resume"
 _ALONE = "it was killed or its machine is gone; start it again with --resume"
 
@@ -93,36 +98,52 @@ class Heartbeat:
             return f"no heartbeat for {self._patience:.0f} s from {'; '.join(silent)}", _SILENT
         return None
 
+    def share(self, stop: StopRequest) -> None:
+        """Tell the other processes of a request to stop, or take one of theirs."""
+        with suppress(RuntimeError):  # the next beat reports a store that does not answer
+            if stop.signal:
+                self._store.set(_STOP, str(stop.signal))
+            elif self._store.check([_STOP]):
+                stop.pass_on(int(self._store.get(_STOP)))
+
 
 @contextmanager
-def watched(store: Store | None, rank: int, size: int, patience: float) -> Iterator[None]:
+def watched(world: World, patience: float, stop: StopRequest) -> Iterator[None]:
     """Send heartbeats in the block, and end this process if another one is silent or torchrun ends.
 
+    A request to stop at one process reaches the others within `BEAT` seconds.
+
     Args:
-        store: shared by the processes; None for a single process.
-        rank: rank of this process.
-        size: number of processes.
+        world: the processes.
         patience: seconds without a heartbeat.
+        stop: the request of this process.
     """
-    if store is None:
+    if world.store is None:
         yield
         return
-    done = threading.Event()
-    heartbeat = Heartbeat(store, rank, size, patience)
+    wake, done = threading.Event(), threading.Event()
+    heartbeat = Heartbeat(world.store, world.rank, world.size, patience)
     launcher = os.getppid() if LAUNCHED in os.environ else None
 
     def run() -> None:
-        while not done.wait(BEAT):
+        while True:
+            wake.wait(BEAT)
+            wake.clear()
+            if done.is_set():
+                return
             if problem := heartbeat.problem(launcher):
                 _end(*problem)
+            heartbeat.share(stop)
 
     heartbeat.beat()
     thread = threading.Thread(target=run, name="heartbeat", daemon=True)
     thread.start()
+    stop.received = wake.set
     try:
         yield
     finally:
         done.set()
+        wake.set()
         thread.join()
 
 

@@ -10,12 +10,13 @@ import hashlib
 import json
 import os
 import secrets
-import signal
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,11 @@ PATIENCE = timedelta(hours=2)
 validates or prepares data.  torchrun notices a process that died at once and ends the others."""
 MEETING = timedelta(minutes=3)
 """Timeout of the rendezvous at the start, after which torchrun may restart the processes."""
+MAIN, OTHER = "main", "other"
+"""Keys of the error of the main process, and of one of another process."""
 LAUNCH = "launch"
-"""File in the folder of a run with the name of the torchrun job that trains it."""
+"""File in the folder of a run with the name of the torchrun job that trains it, and a nonce of its
+newest start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,9 @@ class World:
     """Keys and values that the processes share; None for a single process."""
     mesh: DeviceMesh | None = None
     """The processes as a mesh `data` x `tensor`; None for a single process."""
+    replicas: DeviceMesh | None = None
+    """The same processes as a mesh `replicate` x `shard` x `tensor`, if groups of them replicate
+    the sharded weights."""
 
     @property
     def is_main_process(self) -> bool:
@@ -97,7 +104,49 @@ class World:
         if self.is_main_process:
             buffer.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
         dist.broadcast(buffer, 0)
-        return json.loads(bytes(buffer.cpu().tolist()))
+        return json.loads(bytes(buffer.cpu().numpy()))
+
+    def gathered(self, value: Any) -> list[Any]:
+        """Return the value of each process, by rank, on the main process; nothing on the others.
+
+        The values must be JSON-compatible, as for `broadcast`.
+        """
+        if self.size == 1:
+            return [value]
+        data = json.dumps(value).encode()
+        [longest] = self.largest(len(data))
+        mine = torch.zeros(8 + int(longest), dtype=torch.uint8)
+        mine[: 8 + len(data)].copy_(
+            torch.frombuffer(bytearray(len(data).to_bytes(8, "little") + data), dtype=torch.uint8)
+        )
+        mine = mine.to(self.device)
+        parts = [torch.empty_like(mine) for _ in range(self.size)] if self.is_main_process else None
+        dist.gather(mine, parts, 0)
+        texts = (bytes(part.cpu().numpy()) for part in parts or ())
+        return [json.loads(text[8 : 8 + int.from_bytes(text[:8], "little")]) for text in texts]
+
+    def on_main(self, function: Callable[[], Any]) -> Any:
+        """Return what a function returns on the main process, on every process.
+
+        Args:
+            function: called on the main process; its result must be JSON-compatible.
+
+        Raises:
+            InputError: the function raised one.
+            FailedElsewhereError: this is another process, and the function raised one.
+        """
+        error, value = None, None
+        if self.is_main_process:
+            try:
+                value = function()
+            except InputError as raised:
+                error = raised
+        failed, value = self.broadcast([error is not None, value])
+        if error is not None:
+            raise error
+        if failed:
+            raise FailedElsewhereError
+        return value
 
     def wait(self) -> None:
         """Wait until every process has called this (a barrier)."""
@@ -117,6 +166,39 @@ class World:
 def launched() -> bool:
     """Return whether torchrun started this process."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def launcher_store() -> Store:
+    """Return the store that torchrun, or the main process, serves for all processes."""
+    return _store(os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", ""))
+
+
+@cache
+def _store(address: str, port: str) -> Store:
+    """Return the store of an address, to which a process connects once."""
+    del address, port  # they are in the environment
+    store: Store = next(rendezvous("env://", timeout=MEETING))[0]
+    return store
+
+
+def errors() -> Store:
+    """Return the store of the errors of this start, by `MAIN` and `OTHER`."""
+    start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return PrefixStore(f"weft-errors-{start}", launcher_store())
+
+
+def failed_elsewhere() -> bool:
+    """Return whether a process has reported an error."""
+    store = errors()
+    return bool(store.check([MAIN]) or store.check([OTHER]))
+
+
+class FailedElsewhereError(InputError):
+    """An error that another process has reported, so that this one ends without a message."""
+
+    def __init__(self) -> None:
+        """Say where the message is."""
+        super().__init__("another process of the training has failed", help="see its message")
 
 
 def is_main_process() -> bool:
@@ -141,17 +223,32 @@ def world(device: torch.device, settings: ParallelSettings) -> Iterator[World]:
             raise InputError(
                 f"'tensor' is {settings.tensor}, but there is only one process",
                 location="/parallel/tensor",
-                help=f"start it with torchrun --nproc-per-node {settings.tensor} -m weft train ...",
+                help=f"set 'parallel.processes' to {settings.tensor} or a multiple of it, or start"
+                " it with torchrun",
             )
         yield World(device=device)
         return
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if settings.processes not in (None, size):
+        raise InputError(
+            f"'processes' is {settings.processes}, but torchrun has started {size}",
+            location="/parallel/processes",
+            help="leave it out with torchrun, or start the run without torchrun",
+        )
     local = int(os.environ.get("LOCAL_RANK", "0"))
     if size % settings.tensor:
         raise InputError(
             f"{size} processes do not divide into groups of {settings.tensor}",
             location="/parallel/tensor",
             help="start a multiple of it, or set 'parallel.tensor' to another number",
+        )
+    shard = settings.shard or size // settings.tensor
+    if size // settings.tensor % shard:
+        raise InputError(
+            f"{size // settings.tensor} data-parallel processes do not divide into groups of"
+            f" {shard}",
+            location="/parallel/shard",
+            help="start a multiple of it, or set 'parallel.shard' to another number",
         )
     if device.type == "cuda":
         if local >= torch.cuda.device_count():
@@ -162,8 +259,7 @@ def world(device: torch.device, settings: ParallelSettings) -> Iterator[World]:
             )
         torch.cuda.set_device(local)
         device = torch.device("cuda", local)
-    store, _, _ = next(rendezvous("env://", timeout=MEETING))
-    group_store = meet(PrefixStore("weft", store), rank, size, MEETING)
+    group_store = meet(PrefixStore("weft", launcher_store()), rank, size, MEETING, failed_elsewhere)
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
         store=group_store,
@@ -177,53 +273,94 @@ def world(device: torch.device, settings: ParallelSettings) -> Iterator[World]:
             (size // settings.tensor, settings.tensor),
             mesh_dim_names=("data", "tensor"),
         )
-        for group in (None, mesh["data"].get_group(), mesh["tensor"].get_group()):
+        replicas = None
+        if shard < size // settings.tensor:
+            replicas = init_device_mesh(
+                device.type,
+                (size // settings.tensor // shard, shard, settings.tensor),
+                mesh_dim_names=("replicate", "shard", "tensor"),
+            )
+        meshes = (mesh,) if replicas is None else (mesh, replicas)
+        for group in (None, *(group for some in meshes for group in some.get_all_groups())):
             _set_pg_timeout(PATIENCE, group)
-        yield World(rank, size, device, group_store, mesh)
+        yield World(rank, size, device, group_store, mesh, replicas)
     finally:
         dist.destroy_process_group()
 
 
-def resumes_by_itself(folder: Path, world: World, *, refused: bool) -> bool:
-    """Return whether torchrun restarted this process, so that the run resumes automatically.
+def restarted(folder: Path) -> bool:
+    """Return whether torchrun restarted this process, the main one, in a run that it has started.
 
     torchrun restarts all processes when one has died, and when machines join or leave.  The
     main process writes the name of its torchrun job into the folder of a run that it starts.
-
-    Args:
-        folder: folder of the run.
-        world: the processes.
-        refused: whether the run is refused unless it resumes by itself, because the folder and the
-            user's request to begin or to resume do not fit.
     """
-    if not launched():
-        return False
-    restarted = False
+    path = folder / LAUNCH
+    return (
+        "TORCHELASTIC_RUN_ID" in os.environ
+        and path.is_file()
+        and path.read_text().split()[:-1] == _job()
+    )
+
+
+def _job() -> list[str]:
+    """Return the name of the torchrun job; without one, also the process of torchrun."""
+    job = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    return [job, str(os.getppid())] if job == "none" else [*job.split()]
+
+
+def share_folder(folder: Path, world: World) -> None:
+    """Check that all processes use the same folder, by a nonce that the main process writes.
+
+    Raises:
+        InputError: a process does not see the nonce, so the folder is another one there.
+    """
+    if world.size == 1 and not launched():
+        return
+    nonce, path = secrets.token_hex(8), folder / LAUNCH
     if world.is_main_process:
-        # A torchrun without a job name is identified by its process, the parent of this one.
-        job = os.environ.get("TORCHELASTIC_RUN_ID", "none")
-        name = f"{job} {os.getppid()}" if job == "none" else job
-        path = folder / LAUNCH
-        restarted = path.is_file() and path.read_text().strip() == name
-        if not restarted and not refused:
-            folder.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(".partial")
-            partial.write_text(name + "\n")
-            partial.replace(path)
-    resume: bool = world.broadcast(restarted)
-    return resume
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        partial.write_text(" ".join([*_job(), nonce]) + "\n")
+        partial.replace(path)
+    nonce = world.broadcast(nonce)
+    deadline = time.monotonic() + _VISIBLE
+    while not (shared := _last_word(path) == nonce) and time.monotonic() < deadline:
+        time.sleep(_PAUSE)
+    hosts = sorted({*world.gathered("" if shared else socket.gethostname())} - {""})
+
+    def refuse() -> None:
+        if not hosts:
+            return
+        raise InputError(
+            "the folder of the run is not shared: what the main process writes into it cannot be"
+            f" read on {', '.join(hosts)}",
+            location=str(folder),
+            help="give a folder with --out that is on a file system which all machines share",
+        )
+
+    world.on_main(refuse)
 
 
-def signal_name(number: float) -> str:
-    """Return the name of a signal, or "" for 0."""
-    return signal.Signals(int(number)).name if number else ""
+def _last_word(path: Path) -> str:
+    try:
+        return (path.read_text().split() or [""])[-1]
+    except OSError:
+        return ""
 
 
+_VISIBLE = 10.0
+"""Seconds within which a network file system must show a new file to other machines."""
 _PAUSE = 0.02
 """Seconds between two polls of the store."""
 
 
-def meet(store: Store, rank: int, size: int, patience: timedelta) -> PrefixStore:
+def meet(
+    store: Store,
+    rank: int,
+    size: int,
+    patience: timedelta,
+    failed: Callable[[], bool] = lambda: False,
+) -> PrefixStore:
     """Return a store with a key prefix that only the processes of this start use.
 
     Args:
@@ -231,9 +368,11 @@ def meet(store: Store, rank: int, size: int, patience: timedelta) -> PrefixStore
         rank: rank of this process.
         size: number of processes.
         patience: timeout.
+        failed: returns whether a process has reported an error, so that it will not arrive.
 
     Raises:
         InputError: not all processes arrived before the timeout.
+        FailedElsewhereError: another process has reported an error.
     """
     own_name = secrets.token_hex(8)
     deadline = time.monotonic() + patience.total_seconds()
@@ -251,6 +390,8 @@ def meet(store: Store, rank: int, size: int, patience: timedelta) -> PrefixStore
                 store.set(f"{prefix}/{rank}", "")
                 if store.check([f"{prefix}/open"]):
                     return PrefixStore(prefix, store)
+        if failed():
+            raise FailedElsewhereError
         time.sleep(_PAUSE)
     raise InputError(
         f"process {rank} of {size} did not reach all others within"

@@ -397,7 +397,7 @@ def test_names_of_an_imported_model_are_plain(tmp_path: Path) -> None:
     (tmp_path / 'a""" + print(1) + """.model').write_text("")
     (tmp_path / "b-1.model").write_text("")
 
-    assert _column_files(tmp_path, {}) == ["b-1.model"]
+    assert _column_files(manifest.Manifest(tmp_path), {}) == ["b-1.model"]
 
 
 def test_a_folder_that_may_not_be_written_needs_another_one(

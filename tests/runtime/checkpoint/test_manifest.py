@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from weft.runtime.checkpoint import manifest
@@ -169,4 +170,21 @@ def test_digests_of_shards_are_computed_by_their_processes(tmp_path: Path) -> No
 
     assert (alone / "manifest.json").read_text() == (shared / "manifest.json").read_text()
     assert [path.name for path in shared.glob(".*")] == []
-    manifest.verify(shared)
+    manifest.Manifest(shared).verify()
+
+
+def test_opening_a_checkpoint_reads_its_manifest_once(
+    toy_trained: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sharded checkpoint of many processes has a long one."""
+    reads: list[str] = []
+    read = manifest.json_in
+
+    def counted(folder: Any, name: str, *more: Any) -> Any:
+        reads.append(name)
+        return read(folder, name, *more)
+
+    monkeypatch.setattr(manifest, "json_in", counted)
+    open_checkpoint(toy_trained.averaged or "")
+
+    assert reads == ["manifest.json"]

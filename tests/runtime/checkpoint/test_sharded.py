@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from weft.runtime.checkpoint.checkpoint import read_shards
+from weft.runtime.checkpoint.manifest import Manifest
 from weft.specs.findings import InputError
 
 WHOLE = torch.arange(24.0).reshape(6, 4)
@@ -29,7 +30,7 @@ def test_parts_are_put_together(tmp_path: Path) -> None:
     write(tmp_path, 2, WHOLE[3:, :1], [3, 0])
     write(tmp_path, 3, WHOLE[3:, 1:], [3, 1])
 
-    assert torch.equal(read_shards(tmp_path, "weights")["w"], WHOLE)
+    assert torch.equal(read_shards(Manifest(tmp_path), "weights")["w"], WHOLE)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path, begin: Any, why: str)
     write(tmp_path, 2, WHOLE[3:], begin)
 
     with pytest.raises(InputError, match=why):
-        read_shards(tmp_path, "weights")
+        read_shards(Manifest(tmp_path), "weights")
 
 
 def test_a_missing_or_cut_off_file_is_refused(tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ def test_a_missing_or_cut_off_file_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-5])
 
     with pytest.raises(InputError, match="damaged or cut off") as caught:
-        read_shards(tmp_path, "weights")
+        read_shards(Manifest(tmp_path), "weights")
     assert caught.value.help == "use an older checkpoint of the run"
     with pytest.raises(InputError, match="no tensors"):
-        read_shards(tmp_path, "nothing")
+        read_shards(Manifest(tmp_path), "nothing")

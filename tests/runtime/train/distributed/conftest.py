@@ -99,6 +99,12 @@ def curve(folder: Path) -> list[tuple[str, int, float]]:
     ]
 
 
+def validations(folder: Path) -> list[dict[str, float]]:
+    """Return the figures of the validations of a run, by name."""
+    events = (event for event in read(folder) if event["type"] == "valid")
+    return [{name: event[name] for name in event.keys() - {"type", "seconds"}} for event in events]
+
+
 def tensors(folder: Path, name: str) -> dict[str, Any]:
     """Return the unsharded tensors of a run's checkpoint."""
     path = folder / "checkpoints" / name
@@ -107,8 +113,12 @@ def tensors(folder: Path, name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def bench(toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    """Return a run of 12 updates of 4 batches, with dropout, gradient clipping and padding."""
-    run = toy_run_module(optimizer={"clip": 0.5}, without=["unpad"])
+    """Return a run of 12 updates of 4 batches, with dropout, gradient clipping and padding.
+
+    Its validations also measure predictions.
+    """
+    measures = {"every": 6, "best": "nll", "metrics": ["perplexity", "chrf"], "samples": 3}
+    run = toy_run_module(optimizer={"clip": 0.5}, without=["unpad"], evaluate=measures)
     return Bench(tmp_path_factory.mktemp("bench"), run)
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from torch.distributed import DistNetworkError, HashStore
 from weft.runtime.train.distributed.heartbeat import Heartbeat, watched
+from weft.runtime.train.distributed.stopping import StopRequest
+from weft.runtime.train.distributed.world import World
 
 from .conftest import ENVIRONMENT, Bench, tensors
 
@@ -80,8 +82,24 @@ def test_a_store_that_does_not_answer_is_a_problem() -> None:
 
 def test_a_single_process_sends_no_heartbeat() -> None:
     """It has no store."""
-    with watched(None, 0, 1, 10.0):
-        pass
+    stop = StopRequest()
+    with watched(World(), 10.0, stop):
+        assert not stop.signal
+
+
+def test_a_request_to_stop_reaches_the_others() -> None:
+    """Of a process that got a signal; the others do as if they had got it."""
+    store = HashStore()
+    first, second = (Heartbeat(store, rank, 2, patience=60.0) for rank in (0, 1))
+    asked, other = StopRequest(), StopRequest()
+
+    second.share(other)
+    assert other.signal == 0
+    asked.signal = signal.SIGTERM
+    first.share(asked)
+    second.share(other)
+
+    assert other.signal == signal.SIGTERM
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import pytest
 import torch
 from weft.runtime.train.run import Run
 
-from .conftest import ENVIRONMENT, Bench, curve, tensors
+from .conftest import ENVIRONMENT, Bench, curve, tensors, validations
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +26,8 @@ WAYS = {
     "fsdp on 2": (2, {"parallel__data": "fsdp"}),
     "fsdp on 4": (4, {"parallel__data": "fsdp"}),
     "fsdp on 3, which do not divide the batches": (3, {"parallel__data": "fsdp"}),
+    "hsdp on 2 x 2": (4, {"parallel__data": "fsdp", "parallel__shard": 2}),
+    "started by the command": (0, {"parallel__processes": 2}),
     "tensor 2": (2, {"parallel__tensor": 2}),
     "tensor 2 and fsdp 2": (4, {"parallel__tensor": 2}),
 }
@@ -38,16 +40,19 @@ NO_GRADIENT = 1e-8
 
 @pytest.mark.parametrize("way", WAYS)
 def test_losses_and_weights_equal_those_of_one_process(bench: Bench, alone: Path, way: str) -> None:
-    """Losses and weights, in float32 with dropout, clipping and validation, at all updates."""
+    """Losses and weights, in float32 with dropout and clipping, and all figures of validations."""
     processes, settings = WAYS[way]
 
     folder = bench.train(way.replace(" ", "_").replace(",", ""), processes, **settings)
 
-    found, expected = curve(folder), curve(alone)
-    assert [each[:2] for each in found] == [each[:2] for each in expected]
-    for (_, _, loss), (_, _, right) in zip(found, expected, strict=True):
+    losses, right_losses = curve(folder), curve(alone)
+    assert [event[:2] for event in losses] == [event[:2] for event in right_losses]
+    for (_, _, loss), (_, _, right) in zip(losses, right_losses, strict=True):
         assert loss == pytest.approx(right, abs=1e-5)
     assert_weights_equal(folder, alone)
+    for figures, expected in zip(validations(folder), validations(alone), strict=True):
+        assert {"nll", "perplexity", "chrf"} < figures.keys() == expected.keys()
+        assert figures == pytest.approx(expected, rel=1e-6, abs=1e-5)
     for name in ("best", "averaged", "checkpoints/000008"):
         assert (folder / name / "weights.safetensors").is_file()
 

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from weft.runtime.train.distributed.world import World, is_main_process, resumes_by_itself
+from weft.runtime.train.distributed.world import (
+    World,
+    is_main_process,
+    restarted,
+    share_folder,
+)
 
 
 @pytest.fixture
@@ -18,23 +23,24 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_without_torchrun_no_run_resumes_automatically(tmp_path: Path) -> None:
-    """Without torchrun no run resumes automatically, and no file is written."""
-    assert not resumes_by_itself(tmp_path / "run", World(), refused=True)
+def test_without_torchrun_nothing_is_restarted_and_no_file_is_written(tmp_path: Path) -> None:
+    """One process shares its folder with no other."""
+    share_folder(tmp_path / "run", World())
+
+    assert not restarted(tmp_path / "run")
     assert not (tmp_path / "run").exists()
     assert is_main_process()
 
 
-def test_a_restarted_job_resumes(launch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A restarted job finds its own name; another job does not, unless it starts the run anew."""
-    assert not resumes_by_itself(tmp_path, World(), refused=False)
-    assert resumes_by_itself(tmp_path, World(), refused=True)
-
-    launch.setenv("TORCHELASTIC_RUN_ID", "job-2")
-    assert not resumes_by_itself(tmp_path, World(), refused=True)
-    assert not resumes_by_itself(tmp_path, World(), refused=True)
-    assert not resumes_by_itself(tmp_path, World(), refused=False)
-    assert resumes_by_itself(tmp_path, World(), refused=True)
+def test_a_restarted_job_is_recognized(launch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A job finds its name, which may have several words; another job does not, until it starts."""
+    for job in ("job-1", "job 2"):
+        launch.setenv("TORCHELASTIC_RUN_ID", job)
+        assert not restarted(tmp_path)
+        share_folder(tmp_path, World())
+        assert restarted(tmp_path)
+        share_folder(tmp_path, World())
+        assert restarted(tmp_path)
 
 
 def test_a_job_without_a_name_is_known_by_its_process(
@@ -42,12 +48,12 @@ def test_a_job_without_a_name_is_known_by_its_process(
 ) -> None:
     """Two jobs with the name `none` are distinguished by their process."""
     launch.setenv("TORCHELASTIC_RUN_ID", "none")
-    assert not resumes_by_itself(tmp_path, World(), refused=False)
-    assert resumes_by_itself(tmp_path, World(), refused=True)
+    share_folder(tmp_path, World())
+    assert restarted(tmp_path)
 
     other = os.getppid() + 1
     launch.setattr("os.getppid", lambda: other)
-    assert not resumes_by_itself(tmp_path, World(), refused=True)
+    assert not restarted(tmp_path)
 
 
 def test_one_process_agrees_with_itself() -> None:
@@ -59,3 +65,5 @@ def test_one_process_agrees_with_itself() -> None:
     assert alone.broadcast({"nll": 2.5}) == {"nll": 2.5}
     assert alone.largest(3.0, 1.0) == [3.0, 1.0]
     assert torch.equal(alone.summed(torch.ones(2)), torch.ones(2))
+    assert alone.gathered("answer") == ["answer"]
+    assert alone.on_main(lambda: 3) == 3

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
+from weft.runtime.cli.main import main
 from weft.runtime.system.lock import locked
 from weft.runtime.system.strangers import DamagedError
 from weft.runtime.train.recipe.optimizers import Sgd
@@ -122,6 +125,54 @@ def test_a_request_that_does_not_fit_the_folder_writes_nothing(
     after = files_of(tmp_path)
     assert {name: after[name] for name in before} == before
     assert after.keys() == before.keys()
+
+
+def test_one_command_begins_and_continues(toy_run: Maker, tmp_path: Path) -> None:
+    """With `auto`: at the first start, after a stop, and once the run is finished."""
+    run = toy_run(updates=4, checkpoint={"every": 2, "keep": 3, "average": 0})
+    (tmp_path / "run.json").write_text(run.model_dump_json(by_alias=True))
+    words = ["train", str(tmp_path / "run.json"), "--out", str(tmp_path / "run")]
+    assert main([*words, "--resume", "auto"]) == 0
+    shutil.rmtree(tmp_path / "run/checkpoints/000004")
+    log = Log()
+
+    again = api.train(run, out=tmp_path / "run", resume="auto", listener=log)
+    finished = main([*words, "--resume", "auto"])
+
+    assert [line for line in log.lines if line.startswith("resuming after update 2")]
+    assert (again.state.update, finished) == (4, 0)
+    assert main([*words, "--resume"]) == main([*words, "--resume", "newest"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"seed": 2}, "'seed'"),
+        ({"schedule": {"peak": 0.1}, "batch": {"tokens": 100}}, "'batch', 'schedule'"),
+    ],
+)
+def test_auto_refuses_the_folder_of_another_run(
+    changes: dict[str, Any], named: str, begun: tuple[Run, Path], toy_run: Maker
+) -> None:
+    """A command that starts by itself must not mix two runs; nothing is written."""
+    _, folder = begun
+    saved = {"updates": 6, "checkpoint": {"every": 2, "keep": 3, "average": 0}}
+    before = files_of(folder)
+
+    with pytest.raises(InputError, match=f"belongs to another run: it has another {named}"):
+        api.train(toy_run(**saved, **changes), out=folder, resume="auto")
+
+    assert files_of(folder) == before
+
+
+def test_auto_does_not_begin_again_beside_damaged_checkpoints(begun: tuple[Run, Path]) -> None:
+    """A job that is queued again would throw away what a person could still restore."""
+    run, folder = begun
+    for path in checkpoints(folder):
+        path.rename(path.with_name(path.name + ".damaged"))
+
+    with pytest.raises(InputError, match="a run whose checkpoints are damaged"):
+        api.train(run, out=folder, resume="auto")
 
 
 def test_a_run_that_ends_before_its_newest_checkpoint_is_refused(

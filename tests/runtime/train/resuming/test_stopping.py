@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.cli.main import main
+from weft.runtime.decode.predictors.text import TextPredictor
+from weft.runtime.train.history import read
 from weft.runtime.train.retention import checkpoints
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
@@ -63,6 +66,47 @@ def test_a_training_that_ignores_hangups_goes_on(toy_run: Maker, tmp_path: Path)
         signal.signal(signal.SIGHUP, before)
 
     assert result.finished
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_ends_a_prediction_at_once_and_the_resumed_run_validates(
+    name: str, toy_run: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prediction would never end; weights, history and best score are those without a stop."""
+    number = getattr(signal, name, None)
+    if number is None:
+        pytest.skip("the system has no such signal")
+    measures = {"every": 6, "best": "chrf", "metrics": ["chrf"], "samples": 0}
+    run = toy_run(evaluate=measures, checkpoint={"every": 5, "keep": 3, "average": 0})
+    before = signal.signal(number, signal.SIG_DFL)
+
+    def endless(predictor: TextPredictor, rows: Any) -> Any:
+        os.kill(os.getpid(), number)
+        time.sleep(600)
+        raise AssertionError((predictor, rows))
+
+    try:
+        monkeypatch.setattr(TextPredictor, "predict", endless)
+        stopped = api.train(run, out=tmp_path / "run")
+    finally:
+        signal.signal(number, before)
+        monkeypatch.undo()
+    saved = open_checkpoint(checkpoints(tmp_path / "run")[-1]).state
+
+    result = api.train(run, out=tmp_path / "run", resume=True)
+    straight = api.train(run, out=tmp_path / "straight")
+
+    assert (stopped.finished, stopped.reason) == (False, name)
+    assert (saved["update"], saved["validation_due"], saved["best"]) == (6, True, None)
+    mine, other = (open_checkpoint(r.checkpoint or "") for r in (result, straight))
+    assert all(mine.weights[key].equal(other.weights[key]) for key in other.weights)
+    for key in ("best", "best_update", "stale", "valid", "validation_due"):
+        assert mine.state[key] == other.state[key]
+    first, second = (
+        [(e["update"], e["nll"], e["chrf"]) for e in read(r.folder) if e["type"] == "valid"]
+        for r in (result, straight)
+    )
+    assert first == second
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from weft.runtime import api
-from weft.runtime.train.context import State
+from weft.runtime.checkpoint.state import State
 from weft.runtime.train.device import Place, choose
 from weft.runtime.train.history import read
 from weft.runtime.train.loss_scaling import LossScaling
