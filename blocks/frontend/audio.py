@@ -31,7 +31,8 @@ class DownsampleConvolutionParams(Params):
     d_out: Count
     """Width of the output."""
     kernel: Count = 3
-    """Kernel size in positions; odd, since the kernel is centered."""
+    """Kernel size in positions; an even kernel reads one more position after its center than before
+    it, as those of torch with the padding `same`."""
     stride: Count = 2
     """Stride in input positions."""
     bias: Flag = True
@@ -98,15 +99,6 @@ def _downsample_signature(params: DownsampleConvolutionParams, wired: frozenset[
     )
 
 
-def _downsample_arguments(
-    params: DownsampleConvolutionParams, sizes: Mapping[str, Any]
-) -> dict[str, Any]:
-    if params.kernel % 2 == 0:
-        msg = f"kernel is {params.kernel}, but it must be odd"
-        raise ValueError(msg, f"use {params.kernel + 1}")
-    return {**sizes, **params.model_dump()}
-
-
 def _downsample_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     a = arguments
     weight = {"weight": (a["d_out"], a["d_in"], a["kernel"])}
@@ -133,7 +125,6 @@ DOWNSAMPLE_CONVOLUTION = BlockType(
     source="Radford et al. 2023, section 2.2",
     params=DownsampleConvolutionParams,
     signature=_downsample_signature,
-    arguments=_downsample_arguments,
     weights=_downsample_weights,
     flops=_downsample_flops,
     hops=_downsample_hops,

@@ -151,9 +151,10 @@ class DownsampleConvolution(nn.Module):
         """
         if mask is not None:
             x = x.masked_fill(~mask[..., None], 0.0)
-        padding = self.weight.size(-1) // 2
-        y_BOT = F.conv1d(
-            x.transpose(1, 2), self.weight, self.bias, stride=self.stride, padding=padding
-        )
+        before, after = (self.weight.size(-1) - 1) // 2, self.weight.size(-1) // 2
+        x_BDS = x.transpose(1, 2)
+        if after > before:
+            x_BDS = F.pad(x_BDS, (0, after - before))
+        y_BOT = F.conv1d(x_BDS, self.weight, self.bias, stride=self.stride, padding=before)
         y_BTO = y_BOT.transpose(1, 2)
         return y_BTO if mask is None else (y_BTO, mask[:, :: self.stride])

@@ -101,6 +101,28 @@ def test_strides_are_torchs(kernel: int, stride: int) -> None:
     torch.testing.assert_close(found, theirs(x.transpose(1, 2)).transpose(1, 2))
 
 
+@pytest.mark.parametrize(("kernel", "stride"), [(10, 5), (8, 4), (4, 2), (2, 1)])
+def test_an_even_kernel_reads_one_more_position_after_its_center(kernel: int, stride: int) -> None:
+    """y_t = sum over k of W_k x_(stride t + k - (K / 2 - 1)), with zeros outside of the text."""
+    block = DownsampleConvolution(1, 1, kernel, stride, bias=False)
+    with torch.no_grad():
+        block.weight.copy_(torch.arange(1.0, kernel + 1))
+    x = torch.randn(3 * stride).double()
+    first = kernel // 2 - 1
+
+    y = block.double()(x[None, :, None]).flatten()
+
+    expected = [
+        sum(
+            (k + 1) * x[at].item()
+            for k in range(kernel)
+            if 0 <= (at := stride * t + k - first) < len(x)
+        )
+        for t in range(3)
+    ]
+    assert y.tolist() == pytest.approx(expected)
+
+
 def test_masked_frames_equal_those_of_the_waveform_alone() -> None:
     """Of any length: silence fills the last frame, and frames of padding are zeros."""
     block, lengths = LogMel(20, 8_000, 200, 80), [800, 430, 90]

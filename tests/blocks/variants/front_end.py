@@ -32,6 +32,11 @@ VARIANTS: dict[str, BlockType] = {
         example={"d_out": 4, "kernel": 5, "stride": 3, "bias": False},
         example_inputs={"x": "f[B 3*T 8]"},
     ),
+    "downsample_convolution, even": replace(
+        DOWNSAMPLE_CONVOLUTION,
+        example={"d_out": 4, "kernel": 4},
+        example_inputs={"x": "f[B 2*T 8]"},
+    ),
     "downsample_convolution, of one": replace(
         DOWNSAMPLE_CONVOLUTION,
         example={"d_out": 4, "stride": 1},
