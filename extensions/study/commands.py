@@ -57,8 +57,7 @@ def _show_plan(study: Study, plan: StudyPlan) -> None:
     seeds = len(study.settings.seeds)
     print(f"\none run  training at {plan.gigaflops:,.1f} GFLOP/s, without validations")
     print(f"all      {seeds} seed{'s' * (seeds > 1)} each, one run at a time")
-    if plan.search:
-        print(f"search   {plan.search}")
+    print("\n".join([*plan.procedure, *([f"search   {plan.search}"] if plan.search else [])]))
     print()
     for row in plan.rows:
         if row.name != study.settings.compare.baseline:
@@ -229,30 +228,35 @@ def run(
             terminal.notice(problem)
         if print_jobs:
             for job in jobs.todo:
-                line = shlex.join(job_command(job.folder.resolve()))
-                print(f"{line}  # {job.row}, seed {job.seed}")
+                print(f"{shlex.join(job_command(job))}  # {job.title}")
+            if loaded.settings.tune or loaded.settings.sequential:
+                terminal.notice("when these are done, the same command prints those that follow")
             return 0
         done = len(jobs.jobs) - len(jobs.todo)
         terminal.notice(f"{len(jobs.jobs)} jobs, {done} of them done before")
         return _run(loaded, jobs, processes, on)
 
 
-def _run(study: Study, jobs: Begun, processes: int | None, on: str) -> int:
+def _run(study: Study, first: Begun, processes: int | None, on: str) -> int:
     from .jobs import watched
     from .running import advice, run_jobs
 
-    live, console = terminal.shows_progress(), terminal.console()
-    with watched(jobs.record, study.folder, console, live=live) as look:
-        work = run_jobs(jobs.todo, processes, on=on, look=look)
-    for key, problem in work.failed.items() if live else ():
-        terminal.notice(f"job {key} failed: {problem}")
-    if work.stopped_by is not None:
-        terminal.notice("stopped; the same command continues")
-        return 128 + work.stopped_by
-    if work.failed:
-        terminal.notice(advice(len(work.failed), study.folder))
+    live, console, failed = terminal.shows_progress(), terminal.console(), 0
+    for jobs in first.rounds():
+        if jobs is not first:
+            terminal.notice(f"{len(jobs.todo)} jobs follow from these results")
+        with watched(jobs.record, study.folder, console, live=live) as look:
+            work = run_jobs(jobs.todo, processes, on=on, look=look)
+        for key, problem in work.failed.items() if live else ():
+            terminal.notice(f"job {key} failed: {problem}")
+        if work.stopped_by is not None:
+            terminal.notice("stopped; the same command continues")
+            return 128 + work.stopped_by
+        failed += len(work.failed)
+    if failed:
+        terminal.notice(advice(failed, study.folder))
     _report(study)
-    return int(bool(work.failed))
+    return int(bool(failed))
 
 
 def _report(study: Study, to: str | None = None, forms: Sequence[Form] = ()) -> None:
@@ -263,8 +267,8 @@ def _report(study: Study, to: str | None = None, forms: Sequence[Form] = ()) -> 
     print("\n".join(written.conclusions))
     if written.unclear:
         print("\n".join(("", f"{CANNOT}:", *written.unclear)))
-    if "svg" in forms and not written.comparisons:
-        terminal.notice("there is nothing to compare, so there is no picture")
+    if {"svg", "pdf"} & {*forms} and not written.comparisons:
+        terminal.notice("there is nothing to compare, so there is no figure of it")
     for path in written.paths:
         terminal.notice(f"written  {path}")
 
@@ -275,10 +279,11 @@ def job(
 ) -> int:
     """Run one job of a study, as job arrays do."""
     from ...plugin import keep_freed_memory
-    from .jobs import TASK
+    from .jobs import SEARCH_TASK, TASK
     from .worker import run_job
 
-    if not (Path(folder) / TASK).is_file():
+    kinds = [kind for kind in (SEARCH_TASK, TASK) if (Path(folder) / kind).is_file()]
+    if not kinds:
         raise InputError(
             "this is not the folder of a job",
             location=folder,
@@ -286,7 +291,8 @@ def job(
         )
     keep_freed_memory()
     terminal.standard_output_is_a_log()
-    outcome = run_job(Path(folder))
+    outcomes = (run_job(Path(folder), kind=kind) for kind in kinds)
+    outcome = next((outcome for outcome in outcomes if outcome != "done"), "done")
     return {"done": 0, "SIGINT": 130, "SIGTERM": 143}[outcome]
 
 
@@ -330,7 +336,7 @@ def report(
 ) -> None:
     """Write the report of the runs that are done.
 
-    It has HTML, Markdown with a picture of the differences (SVG), LaTeX, CSV and JSON.
+    It has HTML, Markdown, its figures as SVG and PDF, LaTeX, CSV and JSON.
 
     Raises:
         InputError: the study was not run, or a file cannot be written.

@@ -261,7 +261,9 @@ def compare(
     adjusted = holm([comparison.p for comparison in comparisons])
     return [
         replace(
-            comparison, adjusted=p, verdict=_verdict(comparison, p, 1 - level, higher_is_better)
+            comparison,
+            adjusted=p,
+            verdict=verdict_of(comparison.difference, p, 1 - level, higher_is_better),
         )
         for comparison, p in zip(comparisons, adjusted, strict=True)
     ]
@@ -289,17 +291,25 @@ def holm(probabilities: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def _verdict(
-    comparison: Comparison,
+def verdict_of(
+    difference: float,
     adjusted: float | None,
     most: float,
-    higher_is_better: bool,  # noqa: FBT001 - private
+    higher_is_better: bool,  # noqa: FBT001 - the last of four that all callers give
 ) -> Verdict:
+    """Return the verdict on a difference with a corrected p-value.
+
+    Args:
+        difference: mean of the other minus mean of the baseline.
+        adjusted: corrected p-value; None if it could not be tested.
+        most: largest p-value of a difference that is found.
+        higher_is_better: whether a higher value is better.
+    """
     if adjusted is None:
         return "not tested"
     if adjusted > most:
         return "not distinguishable"
-    return "better" if (comparison.difference > 0) == higher_is_better else "worse"
+    return "better" if (difference > 0) == higher_is_better else "worse"
 
 
 def _finite(systems: Sequence[System]) -> list[System]:

@@ -6,43 +6,38 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from ...plugin import (
-    METRICS,
     Finding,
-    Metric,
     PathText,
-    Selected,
     SettingError,
     Settings,
     SpecError,
     did_you_mean,
     pointer,
 )
+from ...runtime.metrics.losses import Nll
 from ...specs.wording import refuse
-
-_RowName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.=,+-]{0,99}$")]
-"""Letters, digits and `_.=,+-`."""
-_Positive = Annotated[int, Field(ge=1)]
-Quantity = Literal["parameters", "flops", "decode_state"]
-"""Parameters of the deployed model, FLOPs of its forward pass, bytes of its decoding state."""
-
-
-class Match(Settings):
-    """Which param of the model is solved so that a row has the size of the baseline."""
-
-    param: str
-    """Param of the model, a whole number, such as `d_ff`."""
-    multiple: _Positive = 1
-    """The solution is a multiple of it."""
-    quantity: Quantity = "parameters"
-    """What is made equal."""
-    tolerance: float = Field(default=0.01, gt=0.0, le=1.0)
-    """Largest difference that remains, as a fraction of the baseline's value."""
+from .procedure import (
+    BASELINE,
+    AnyMetric,
+    Budget,
+    Compare,
+    Match,
+    Measure,
+    Positive,
+    Requirement,
+    RowName,
+    Sequential,
+    Target,
+    Tried,
+    Tune,
+    wrong_values,
+)
 
 
 class Change(Settings):
@@ -65,11 +60,55 @@ class Change(Settings):
     """Settings of the run by dotted path, such as `{"optimizer.clip": 1.0}`."""
     match: Match | Literal[False] | None = None
     """Replaces the study's `match` for this row; false solves nothing."""
+    tune: Tried | Literal[False] | None = None
+    """Replaces the values of the study's `tune` for this row; false tunes nothing."""
 
     def changes(self) -> bool:
         """Return whether the row changes anything."""
         parts = (self.extends, self.params, self.unset, self.patch, self.objective, self.set)
         return any(parts)
+
+
+class Ladder(Change):
+    """A family of rows that differ in their size; no row of it is compared with the baseline."""
+
+    sizes: Tried = Field(min_length=1)
+    """Params of the model, each with its values from the first size to the last, such as
+    `{"d_model": [64, 128, 256], "heads": [2, 4, 8]}`."""
+    rates: Literal["mup", "tune", "same"]
+    """Where the rates of a size come from: those of the first size by muP, a tuning of each size,
+    or the same for all sizes."""
+    against: Literal["parameters", "training_flops"] = "training_flops"
+    """What the line is fitted against: parameters of the model, or FLOPs of its training."""
+    metric: AnyMetric = Nll()
+    """What is fitted on the validation data: a loss, or one of the metrics of `measure`."""
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> Self:
+        """Check that there are sizes enough for a line."""
+        refuse(self._mistakes(), info)
+        return self
+
+    def _mistakes(self) -> Iterator[SettingError]:
+        """Yield an error for lists of sizes that do not fit, and for settings without effect."""
+        counts = {name: len(values) for name, values in self.sizes.items()}
+        first = next(iter(counts))
+        for name, count in counts.items():
+            if count < _LEAST_SIZES:
+                msg = f"'{name}' has {count} sizes, and a line through them needs {_LEAST_SIZES}"
+                yield SettingError(msg, "sizes", name, help_="list more sizes")
+            elif count != counts[first]:
+                msg = f"'{name}' has {count} values, and '{first}' {counts[first]}"
+                yield SettingError(msg, "sizes", name, help_="give each size a value of each param")
+            if name in self.params:
+                msg = f"'{name}' is set by 'params' and by 'sizes'"
+                yield SettingError(msg, "params", name, help_="remove it")
+        if self.match is not None:
+            msg = "'match' would make all sizes equal"
+            yield SettingError(msg, "match", help_="remove it")
+        if self.tune is False and self.rates == "tune":
+            msg = "'tune' is false, and 'rates' come from a tuning"
+            yield SettingError(msg, "tune", help_="remove it, or change 'rates'")
 
 
 class Factor(Settings):
@@ -81,7 +120,7 @@ class Factor(Settings):
     """Setting of the run, by dotted path, that takes each of `values`."""
     values: tuple[Any, ...] = ()
     """Values of `param` or `set`."""
-    levels: dict[_RowName, Change] = Field(default_factory=dict)
+    levels: dict[RowName, Change] = Field(default_factory=dict)
     """Changes by name of the level."""
 
     @model_validator(mode="after")
@@ -146,9 +185,9 @@ class Dimension(Factor):
 class Search(Settings):
     """A search for the best row by the validation data; `weft study search` runs it."""
 
-    factors: dict[_RowName, Dimension] = Field(default_factory=dict)
+    factors: dict[RowName, Dimension] = Field(default_factory=dict)
     """Factors by name; empty: those of `grid`."""
-    trials: _Positive = 50
+    trials: Positive = 50
     """Number of rows that are tried."""
     seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Seconds of training, of all trials together, after which no trial begins."""
@@ -160,16 +199,16 @@ class Search(Settings):
     trials before, or worse than their best quarter."""
     metric: str | None = None
     """What is optimized: a metric of the run's validations; `null` is the run's `evaluate.best`."""
-    seeds: _Positive = 1
+    seeds: Positive = 1
     """Number of the study's seeds with which each trial is trained; the mean counts."""
     seed: int = Field(default=1, ge=0, lt=2**31)
     """Seed of the sampler."""
-    best: _Positive = 5
+    best: Positive = 5
     """Number of rows in the report."""
 
 
-BASELINE = "baseline"
-"""Name of the row that is the base run without changes."""
+_LEAST_SIZES = 3
+"""Sizes through which a line can be fitted with an interval."""
 _MOST_ROWS = 1_000
 """Maximum number of rows, with those of the grid."""
 
@@ -186,115 +225,16 @@ def _text_or_object(value: Any) -> Any:
     return value
 
 
-AnyMetric = Annotated[Metric, Selected(METRICS)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class Grid(Settings):
     """Rows from factors."""
 
-    factors: dict[_RowName, Factor] = Field(min_length=1)
+    factors: dict[RowName, Factor] = Field(min_length=1)
     """Factors by name; a row is named after its levels, such as `heads=8`."""
     cross: bool = False
     """Whether all combinations of levels are rows, or each level alone."""
-
-
-class Budget(Settings):
-    """What each run may use; at most one of `updates`, `tokens` and `flops` is given.
-
-    That one sets the number of updates of every run, over which pieces of a schedule stretch.
-    """
-
-    updates: _Positive | None = None
-    """Updates of each run."""
-    tokens: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Tokens of all texts together that each run trains on, by estimate."""
-    flops: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """FLOPs of the training of each run, by the formulas of its blocks."""
-    seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Limit on the estimated duration of each run; a longer one is an error."""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        """Check that the number of updates is determined once.
-
-        Raises:
-            SettingError: it is determined twice.
-        """
-        limits = [key for key in ("updates", "tokens", "flops") if getattr(self, key) is not None]
-        if len(limits) > 1:
-            msg = f"'{limits[0]}' and '{limits[1]}' both determine the number of updates"
-            raise SettingError(msg, limits[1], help_="remove one of them")
-        return self
-
-    @property
-    def counts(self) -> bool:
-        """Whether it determines the number of updates."""
-        return bool(self.updates or self.tokens or self.flops)
-
-
-class Measure(Settings):
-    """How trained models are measured; choices are made on the validation data only."""
-
-    tests: tuple[str, ...] | None = None
-    """Test sets of the base run; `null` is all of them."""
-    metrics: tuple[AnyMetric, ...] = ()
-    """Metrics, of which the first decides; empty: those of the base run."""
-    checkpoint: Literal["averaged", "best"] = "averaged"
-    """Which checkpoint of a run is measured; `best` is selected on the validation data."""
-    predict: dict[str, Any] = Field(default_factory=dict)
-    """Changes of the settings of the predictor, such as `{"beam": 5}`."""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        """Check that no test set occurs twice.
-
-        Raises:
-            SettingError: one does.
-        """
-        names = self.tests or ()
-        for number, name in enumerate(names):
-            if name in names[:number]:
-                msg = f"the test set '{name}' occurs twice"
-                raise SettingError(msg, "tests", number, help_="remove it")
-        return self
-
-
-class Compare(Settings):
-    """How rows are compared."""
-
-    baseline: _RowName = BASELINE
-    """Row that the others are compared with."""
-    pairs: Literal["baseline", "all"] = "baseline"
-    """Whether each row is compared with the baseline, or all rows with each other."""
-    level: float = Field(default=0.95, gt=0.5, lt=1.0)
-    """Probability of intervals; 1 - level bounds the probability of any false alarm."""
-    samples: int = Field(default=1000, ge=100, le=1_000_000)
-    """Number of resampled test sets."""
-    power: float = Field(default=0.8, gt=0.0, lt=1.0)
-    """Probability with which the smallest detectable difference would have been found."""
-
-
-class Requirement(Settings):
-    """A condition that every row must fulfill before anything trains."""
-
-    quantity: Literal["parameters", "flops", "decode_state", "memory"]
-    """What is limited; `memory` is the estimated memory of training in bytes."""
-    most: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Largest value."""
-    within: float | None = Field(default=None, gt=0, le=1.0)
-    """Largest difference from the baseline, as a fraction of its value."""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        """Check that something is required.
-
-        Raises:
-            SettingError: nothing is.
-        """
-        if self.most is None and self.within is None:
-            raise SettingError("nothing is required", help_="give 'most' or 'within'")
-        return self
 
 
 class StudySettings(Settings):
@@ -312,14 +252,26 @@ class StudySettings(Settings):
     """Folder of the data; `null` is `data.root` of the base run."""
     set: dict[str, Any] = Field(default_factory=dict)
     """Settings of the base run that differ in this study, by dotted path."""
-    rows: dict[_RowName, Change] = Field(default_factory=dict)
+    rows: dict[RowName, Change] = Field(default_factory=dict)
     """Rows by name; the base run is the row `baseline`."""
     grid: Grid | None = None
     """Further rows."""
+    ladders: dict[RowName, Ladder] = Field(default_factory=dict)
+    """Families of further rows of several sizes, by name."""
+    labels: dict[RowName, Annotated[str, Field(min_length=1, max_length=100)]] = Field(
+        default_factory=dict
+    )
+    """Labels of rows in reports and figures; a row without one has its name."""
     search: Search | None = None
     """Search for further rows, which `weft study search` runs."""
     seeds: tuple[Seed, ...] = Field(default=(1, 2, 3), min_length=1)
     """Seeds with which each row is trained."""
+    sequential: Sequential | None = None
+    """Adds seeds until the comparisons are decided; `null` trains `seeds` alone."""
+    tune: Tune | None = None
+    """Tunes each row on the validation data first; `null` leaves the settings as they are."""
+    target: Target | None = None
+    """Measures how soon each row reaches a value on the validation data."""
     match: Match | None = None
     """Makes the rows equally large; `null` leaves them as they are."""
     budget: Budget = Budget()
@@ -340,8 +292,9 @@ class StudySettings(Settings):
 
     def _mistakes(self) -> Iterator[SettingError]:
         """Yield an error for each setting that does not fit others, or has no effect."""
-        if not self.rows and self.grid is None and self.search is None:
-            yield SettingError("the study has no rows", help_="add 'rows', 'grid' or 'search'")
+        if not (self.rows or self.ladders or self.grid or self.search or self.tune):
+            help_ = "add 'rows', 'grid', 'ladders', 'tune' or 'search'"
+            yield SettingError("the study has no rows", help_=help_)
         if self.search is not None and not self.search.factors and self.grid is None:
             yield SettingError("the search has no factors", "search", help_="add 'factors'")
         if BASELINE in self.rows:
@@ -352,6 +305,12 @@ class StudySettings(Settings):
                 msg = f"the row '{name}' changes nothing"
                 help_ = "add 'params', 'patch', 'extends', 'objective' or 'set', or remove the row"
                 yield SettingError(msg, "rows", name, help_=help_)
+        yield from self._procedure()
+        for name, label in self.labels.items():
+            others = [*self.labels.values(), BASELINE, *self.rows]
+            if others.count(label) > 1 + (label == name):
+                msg = f"two rows would be called '{label}'"
+                yield SettingError(msg, "labels", name, help_="give each row its label")
         if len(set(self.seeds)) < len(self.seeds):
             yield SettingError("a seed occurs twice", "seeds", help_="give each seed once")
         baseline = self.compare.baseline
@@ -362,6 +321,46 @@ class StudySettings(Settings):
         if self.compare.pairs == "all" and "baseline" in self.compare.model_fields_set:
             msg = "'baseline' has no effect if all rows are compared with each other"
             yield SettingError(msg, "compare", "baseline", help_="remove it")
+
+    def _procedure(self) -> Iterator[SettingError]:
+        """Yield an error for each setting of `tune` and `sequential` that does not fit others."""
+        tuned = [*self.rows.items(), *self.ladders.items()]
+        for kind, (name, row) in zip(
+            ["rows"] * len(self.rows) + ["ladders"] * len(self.ladders), tuned, strict=True
+        ):
+            if row.tune is not None and self.tune is None:
+                msg = "the study does not tune its rows"
+                yield SettingError(msg, kind, name, "tune", help_="add 'tune' to the study")
+            elif row.tune:
+                yield from wrong_values(row.tune, kind, name, "tune")
+        for name, ladder in self.ladders.items():
+            if ladder.rates == "tune" and self.tune is None:
+                msg = "the study does not tune its rows"
+                help_ = "add 'tune' to the study, or carry the rates by \"mup\""
+                yield SettingError(msg, "ladders", name, "rates", help_=help_)
+        if self.tune is not None and self.tune.seeds > len(self.seeds):
+            msg = f"the study has {len(self.seeds)} seeds, not {self.tune.seeds}"
+            yield SettingError(msg, "tune", "seeds", help_="lower it, or add seeds to the study")
+        if self.sequential is None:
+            return
+        if self.sequential.most <= len(self.seeds):
+            msg = f"the study has {len(self.seeds)} seeds already, so none is added"
+            yield SettingError(msg, "sequential", "most", help_="raise it, or remove 'sequential'")
+        if len(self.seeds) == 1:
+            msg = "with one seed, the first comparison knows no spread over seeds"
+            yield SettingError(msg, "seeds", help_="give two seeds or more to begin with")
+
+    def looks(self) -> list[int]:
+        """Return the numbers of seeds of a row after which the rows are compared."""
+        first, added = len(self.seeds), self.sequential
+        if added is None:
+            return [first]
+        return [*range(first, added.most, added.step), added.most]
+
+    def all_seeds(self) -> tuple[int, ...]:
+        """Return the seeds that a row may have, in their order."""
+        others = (seed for seed in itertools.count(1) if seed not in self.seeds)
+        return (*self.seeds, *itertools.islice(others, self.looks()[-1] - len(self.seeds)))
 
     def __repr__(self) -> str:
         """Return the name and the number of rows and seeds."""
@@ -378,6 +377,14 @@ class Row:
     change: Change
     at: str
     """JSON Pointer to where the row is written; `""` for the base run."""
+    ladder: str = ""
+    """Ladder of which it is a size; `""` if it is none."""
+    follows: str = ""
+    """Row whose tuned values it has, as a size that muP carries them to; `""` if there is none."""
+    tuned: Mapping[str, Any] = field(default_factory=dict)
+    """Tuned settings of the run by dotted path."""
+    tuned_at: str = ""
+    """JSON Pointer to the values that they were chosen from."""
 
 
 def rows_of(study: StudySettings, source: str) -> list[Row]:
@@ -399,6 +406,7 @@ def rows_of(study: StudySettings, source: str) -> list[Row]:
         if total + len(rows) > _MOST_ROWS:
             raise SpecError([_too_many(total, source)])
         rows += _crossed(levels, source) if study.grid.cross else _alone(study.grid.factors)
+    rows += [rung for name, ladder in study.ladders.items() for rung in rungs(name, ladder)]
     names = [row.name for row in rows]
     twice = [row for number, row in enumerate(rows) if row.name in names[:number]]
     if twice:
@@ -412,6 +420,19 @@ def rows_of(study: StudySettings, source: str) -> list[Row]:
             )
             for row in twice
         )
+    for label in study.labels:
+        if label not in names:
+            raise SpecError(
+                [
+                    Finding(
+                        code="Y01",
+                        at=pointer("labels", label),
+                        problem=f"there is no row '{label}'",
+                        help=did_you_mean(label, names) or "name a row, or remove the label",
+                        source=source,
+                    )
+                ]
+            )
     if study.compare.baseline not in names:
         raise SpecError(
             [
@@ -425,6 +446,36 @@ def rows_of(study: StudySettings, source: str) -> list[Row]:
             ]
         )
     return rows
+
+
+def rungs(name: str, ladder: Ladder) -> Iterator[Row]:
+    """Yield a row for each size of a ladder, from the first to the last."""
+    at = pointer("ladders", name, "sizes")
+    base = {param: values[0] for param, values in ladder.sizes.items()}
+    written = {**ladder.set}
+    if ladder.rates == "mup" and not any(_overlap(key, "parametrization") for key in written):
+        written["parametrization"] = {"mup": {"base": base}}
+    first, values = next(iter(ladder.sizes.items()))
+    levels, first_size = levels_of(Factor(param=first, values=values)), ""
+    for number, (level, _) in enumerate(levels):
+        params = {param: listed[number] for param, listed in ladder.sizes.items()}
+        tune = ladder.tune
+        if ladder.rates == "same" or (ladder.rates == "mup" and number):
+            tune = False
+        change = Change(
+            doc=ladder.doc,
+            extends=ladder.extends,
+            params={**ladder.params, **params},
+            unset=ladder.unset,
+            patch=ladder.patch,
+            objective=ladder.objective,
+            set=written,
+            match=False,
+            tune=tune,
+        )
+        row = Row(f"{name}={level}", change, at, name, first_size)
+        first_size = first_size or (row.name if ladder.rates == "mup" else "")
+        yield row
 
 
 def _product(counts: Sequence[int]) -> int:

@@ -4,7 +4,7 @@ plan.json            rows, costs and the keys of their jobs
 prepared/DIGEST      tokenizers and tables, shared by the jobs with the same data
 jobs/KEY/run.json    a run that `weft train` reads, without other files of the study
 jobs/KEY/task.json   where its data is, and what is measured
-jobs/KEY/search.json the same for a search, which measures the validation data alone
+jobs/KEY/search.json the same for a search or a tuning, which measures the validation data alone
 jobs/KEY/train/      folder of the training, as of `weft train`
 jobs/KEY/measured/DIGEST/    scores, answers and sums by test set
 jobs/KEY/trained.json  how the training ended
@@ -39,6 +39,7 @@ from .planning.identity import DataDigests, digest_of
 from .planning.plan import JobPlan
 from .planning.planned import Planned
 from .planning.table import duration
+from .planning.tune import chosen_metric
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 PLAN = "plan.json"
 TASK = "task.json"
 SEARCH_TASK = "search.json"
-"""Task of a job of a search, which measures the validation data alone."""
+"""Task of a job of a search or a tuning, which measures the validation data alone."""
 RESULT = "result.json"
 ERROR = "error.json"
 OBJECTIVE = "objective.json"
@@ -82,7 +83,15 @@ class Job:
     row: str
     seed: int
     kind: str = TASK
-    """File of its task: `task.json`, or `search.json` if a search runs it."""
+    """File of its task: `task.json`, or `search.json` of a search or a tuning."""
+    trial: str = ""
+    """Values that it tries, in words; `""` if it is a job of the row itself."""
+
+    @property
+    def title(self) -> str:
+        """Row, tried values and seed in words."""
+        tried = f" [{self.trial}]" if self.trial else ""
+        return f"{self.row}{tried}, seed {self.seed}"
 
     @property
     def key(self) -> str:
@@ -193,33 +202,63 @@ def write_jobs(plan: JobPlan, out: Path, record: dict[str, Any]) -> list[Job]:
     Returns:
         The jobs in the order of the rows, seed by seed; equal rows share jobs.
     """
-    if plan.base is None:
-        raise ValueError(plan)
-    digests, done = DataDigests(), set[str]()
-    for row in plan.rows:
+    study, base, digests, done = plan.study, plan.required_base, DataDigests(), set[Job]()
+
+    def write(row: Planned, what: Measures) -> None:
         for seed, key in row.keys.items():
-            if key not in done:
-                done.add(key)
-                tests = plan.study.measure.tests
-                splits = ["valid", *(row.run.data.test if tests is None else tests)]
-                metrics = plan.study.measure.metrics or tuple(row.run.metrics())
-                what = Measures(
-                    TASK, splits, [metric.model_dump(mode="json") for metric in metrics]
-                )
-                write_job(plan.study, plan.base, row, seed, out / "jobs" / key, digests, what)
+            job = Job(out / "jobs" / key, "", seed, what.kind)
+            if job not in done:
+                done.add(job)
+                write_job(study, base, row, seed, job.folder, digests, what)
+
+    for row in plan.rows:
+        for trial in row.trials:
+            metric = chosen_metric(row.run, study.tune.metric if study.tune is not None else None)
+            write(trial, Measures(SEARCH_TASK, ["valid"], [metric.model_dump(mode="json")]))
+        tests = study.measure.tests
+        splits = ["valid", *(row.run.data.test if tests is None else tests)]
+        metrics = study.measure.metrics or tuple(row.run.metrics())
+        write(row, Measures(TASK, splits, [metric.model_dump(mode="json") for metric in metrics]))
     write_json(out / PLAN, record)
     return jobs_of(record, out)
 
 
 def jobs_of(record: dict[str, Any], out: Path) -> list[Job]:
-    """Return the jobs of a plan, seed by seed, each once."""
-    jobs: dict[str, Job] = {}
-    seeds = dict.fromkeys(seed for row in record["rows"] for seed in row["jobs"])
-    for seed in seeds:
+    """Return the jobs of a plan, each once: those of the tuning, then seed by seed."""
+    jobs: dict[tuple[str, str], Job] = {}
+
+    def add(row: dict[str, Any], keys: dict[str, str], seed: str, kind: str, trial: str) -> None:
+        if key := keys.get(seed):
+            job = Job(out / "jobs" / key, row["name"], int(seed), kind, trial)
+            jobs.setdefault((key, kind), job)
+
+    for row in record["rows"]:
+        for trial in row.get("trials", ()):
+            for seed in trial["jobs"]:
+                add(row, trial["jobs"], seed, SEARCH_TASK, values_text(trial["values"]))
+    for seed in dict.fromkeys(seed for row in record["rows"] for seed in row["jobs"]):
         for row in record["rows"]:
-            key = row["jobs"][seed]
-            jobs.setdefault(key, Job(out / "jobs" / key, row["name"], int(seed)))
+            add(row, row["jobs"], seed, TASK, "")
     return list(jobs.values())
+
+
+def costs_of_jobs(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the costs of each job of a plan by its key."""
+    trials = [trial for row in record["rows"] for trial in row.get("trials", ())]
+    parts = [*trials, *record["rows"]]
+    return {key: part["costs"] for part in parts for key in part["jobs"].values()}
+
+
+def values_text(values: Mapping[str, Any]) -> str:
+    """Return tuned values as text.
+
+    >>> values_text({"schedule.peak": 0.001, "optimizer.type": "muon"})
+    'schedule.peak=0.001, optimizer.type=muon'
+    """
+    return ", ".join(
+        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in values.items()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +411,7 @@ def status_table(record: dict[str, Any], out: Path, work: PoolState | None = Non
     )
     for name in ("row", "seed", "state", "update", "loss", "valid loss", "time"):
         table.add_column(name, justify="left" if name in ("row", "state") else "right")
-    costs = {key: row["costs"] for row in record["rows"] for key in row["jobs"].values()}
+    costs = costs_of_jobs(record)
     rows: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for job in jobs_of(record, out):
         status, cost = status_of(job), costs[job.key]
@@ -384,7 +423,7 @@ def status_table(record: dict[str, Any], out: Path, work: PoolState | None = Non
         rows.append((status, cost))
         state, style = status["state"], _STYLES.get(status["state"], "")
         table.add_row(
-            job.row,
+            Text(f"{job.row} [{job.trial}]" if job.trial else job.row),
             str(job.seed),
             f"[{style}]{state}[/]" if style else state,
             f"{status['update']:,}/{cost['updates']:,}",
@@ -460,7 +499,7 @@ def watched(
 def _lines(console: Console, began: float, jobs: Sequence[Job]) -> Callable[[PoolState], None]:
     """Return a function that prints a line for each job that has ended."""
     reported: set[str] = set()
-    names = {job.key: f"{job.row}, seed {job.seed}" for job in jobs}
+    names = {job.key: job.title for job in jobs}
 
     def look(work: PoolState) -> None:
         ended = {job.key: f"{names[job.key]}: done" for job in work.done}

@@ -14,8 +14,9 @@ from .comparison import Comparison
 from .jobs import Job, State, status_of
 from .planning.base import Run
 from .planning.plan import JobPlan
-from .planning.table import Speed, cost_rows, plan_record, search_cost, solved
+from .planning.table import Speed, cost_rows, plan_record, procedure, search_cost, solved
 from .report.conclusions import conclude
+from .report.labels import labelled
 from .report.page import PAGE, pictures, plan_page
 from .report.record import Record, primary_table
 from .trials import StudyTrial
@@ -58,6 +59,8 @@ class StudyPlan:
     """Costs as text: a header, a line for each row, and the total."""
     search: str
     """Number and duration of the trials of its search, in words; `""` if it has none."""
+    procedure: tuple[str, ...]
+    """How the study goes on from its results: tuning, more seeds, a target; one line each."""
     plan: JobPlan = field(repr=False)
     speed: Speed = field(repr=False)
 
@@ -115,6 +118,7 @@ def plan_of(plan: JobPlan, speed: Speed) -> StudyPlan:
         rows=rows,
         table=() if plan.errors else tuple(cost_rows(plan, speed)),
         search="" if plan.errors else search_cost(plan, speed),
+        procedure=() if plan.errors else tuple(procedure(plan, speed)),
         plan=plan,
         speed=speed,
     )
@@ -157,11 +161,16 @@ class StudyJob:
     """Time of its training."""
     error: str = ""
     """Why the last attempt failed."""
+    trial: str = ""
+    """Values that it tries, in words; `""` if it is a training of the row itself."""
 
 
 def status_of_jobs(jobs: Sequence[Job]) -> list[StudyJob]:
     """Return how far jobs are."""
-    return [StudyJob(row=job.row, seed=job.seed, job=job.key, **status_of(job)) for job in jobs]
+    return [
+        StudyJob(row=job.row, seed=job.seed, job=job.key, trial=job.trial, **status_of(job))
+        for job in jobs
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +222,7 @@ def report_of(record: Record, paths: Sequence[Path]) -> StudyReport:
     """Return the record of a report with its conclusions."""
     table = primary_table(record)
     seeds = [seed_run for row in record["rows"] for seed_run in row["seeds"].values()]
-    can, cannot = conclude(record)
+    can, cannot = conclude(labelled(record))
     return StudyReport(
         record=record,
         conclusions=tuple(can),

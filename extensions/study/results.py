@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...plugin import InputError
 from ...runtime.data.array_files import arrays_of
 from ...runtime.system.strangers import read_in
-from .jobs import Trained
+from .jobs import RESULT, Job, Trained, read_json
 
 LARGEST = 2**26
 """Bytes of an unpacked file, so that a damaged or hostile one cannot fill memory or the disk."""
@@ -37,6 +37,11 @@ class JobResult:
 
     training: Trained
     splits: dict[str, SplitScores]
+
+
+def score_of(job: Job, metric: str) -> float:
+    """Return the value of a metric on the validation data of a job that is done."""
+    return float(read_json(job.measured / RESULT)["splits"]["valid"]["scores"][metric])
 
 
 def file_of(name: str) -> str:

@@ -192,9 +192,9 @@ def advice(failed: int, folder: Path) -> str:
     return f"{count}; the same command tries again what failed, and repeats nothing that is done"
 
 
-def job_command(folder: Path) -> list[str]:
+def job_command(job: Job) -> list[str]:
     """Return the command that runs a job."""
-    return [sys.executable, "-m", "weft", "study", "job", str(folder)]
+    return [sys.executable, "-m", "weft", "study", "job", str(job.folder.resolve())]
 
 
 @contextmanager

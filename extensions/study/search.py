@@ -15,7 +15,6 @@ from pathlib import Path
 from ...plugin import Finding, Metric, On, SpecError
 from .document import Search
 from .jobs import (
-    RESULT,
     SEARCH_TASK,
     TRAINED,
     Job,
@@ -30,6 +29,8 @@ from .planning.identity import DataDigests, digest_of
 from .planning.plan import JobPlan, planned_row, with_keys
 from .planning.planned import Planned
 from .planning.space import axes_of, row_at
+from .planning.tune import chosen_metric
+from .results import score_of
 from .running import JobRunner
 from .sampling import is_worse, next_point
 from .trials import StudyTrial, read_trials, write_trials
@@ -239,10 +240,7 @@ class Searching:
 
     def _complete(self, trial: StudyTrial, jobs: Sequence[Job]) -> None:
         """Note the value of a trial."""
-        values = [
-            read_json(job.measured / RESULT)["splits"]["valid"]["scores"][self.metric.name]
-            for job in jobs
-        ]
+        values = [score_of(job, self.metric.name) for job in jobs]
         trial.value = float(sum(values) / len(values))
         self._end(trial, "done")
 
@@ -263,12 +261,8 @@ def metric_of(plan: JobPlan) -> Metric:
     Raises:
         ValueError: the plan has errors.
     """
-    run, search = plan.baseline.run, plan.study.search
-    name = run.best if search is None or search.metric is None else search.metric
-    for metric in run.metrics():
-        if metric.name == name:
-            return metric
-    raise ValueError(name)
+    search = plan.study.search
+    return chosen_metric(plan.baseline.run, None if search is None else search.metric)
 
 
 def _seconds(job: Job) -> float:

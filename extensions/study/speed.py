@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...plugin import InputError
-from .jobs import TRAINED, jobs_of, open_plan, read_json
+from .jobs import TRAINED, costs_of_jobs, jobs_of, open_plan, read_json
 from .planning.base import Run
 
 MFU = 0.3
@@ -33,12 +33,11 @@ def _of_finished(out: Path) -> float | None:
     except InputError:
         return None
     works = {
-        key: row["costs"]["training_flops"] / row["costs"]["updates"]
-        for row in record["rows"]
-        for key in row["jobs"].values()
+        key: costs["training_flops"] / costs["updates"]
+        for key, costs in costs_of_jobs(record).items()
     }
     flops = seconds = 0.0
-    for job in jobs_of(record, out):
+    for job in {job.key: job for job in jobs_of(record, out)}.values():
         if (job.folder / TRAINED).is_file():
             trained = read_json(job.folder / TRAINED)
             flops += works[job.key] * trained["update"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,10 +13,13 @@ from typing import Any
 from ...plugin import InputError, On, SpecError, did_you_mean, locked
 from ...specs.load import parse_overrides
 from .document import StudySettings
-from .jobs import PLAN, Job, jobs_of, open_plan, write_jobs, write_json
+from .jobs import PLAN, SEARCH_TASK, Job, jobs_of, open_plan, write_jobs, write_json
 from .loading import load_study, study_of
-from .planning.plan import plan_study
-from .planning.table import Speed
+from .planning.identity import DataDigests
+from .planning.plan import JobPlan, plan_study, with_choice, with_keys
+from .planning.planned import Planned
+from .planning.table import Speed, plan_record
+from .planning.tune import best_of, chosen_metric
 from .records import (
     StudyJob,
     StudyPlan,
@@ -30,12 +34,13 @@ from .records import (
 from .report.commands import study_command
 from .report.forms import FORMS, Form
 from .report.page import write_pictures
-from .report.record import study_record
+from .report.record import Record, open_rows, study_record
+from .report.search_report import best_trials, write_search_report
 from .report.write import write_report
+from .results import score_of
 from .running import run_jobs
 from .sampling import importances, optuna
 from .search import Searching
-from .search_report import best_trials, write_search_report
 from .speed import flops_per_second
 from .transfer import pack, packed_plan, unpack, without_roots
 
@@ -50,6 +55,18 @@ class Begun:
     """The jobs of the chosen rows."""
     todo: list[Job]
     """Those that are not done."""
+    following: Callable[[], Begun]
+    """Returns the jobs that the results ask for, when `todo` was run: a tuned row, more seeds.
+
+    A job that has failed is not among them.
+    """
+
+    def rounds(self) -> Iterator[Begun]:
+        """Yield these jobs, and when they were run, those that follow, as long as any are to do."""
+        jobs = self
+        while jobs.todo:
+            yield jobs
+            jobs = jobs.following()
 
 
 def _written(overrides: Mapping[str, Any]) -> list[str]:
@@ -131,9 +148,11 @@ class Study:
                 written.
         """
         plan = self.plan()
-        with begun(self, plan, rows) as jobs:
+        with begun(self, plan, rows) as first:
             write_pictures(plan.plan, self.folder)
-            run_jobs(jobs.todo, processes, on=on)
+            for jobs in first.rounds():
+                if run_jobs(jobs.todo, processes, on=on).stopped_by is not None:
+                    break
             return self.report()
 
     def status(self) -> list[StudyJob]:
@@ -149,8 +168,8 @@ class Study:
 
         Args:
             to: folder of the report; default: `report` in the folder of the study.
-            forms: what is written: "html", "md", "svg" (the picture of the differences, which the
-                Markdown shows), "tex", "csv" and "json".
+            forms: what is written: "html", "md", "svg" and "pdf" (the figures; the Markdown shows
+                the former), "tex", "csv" and "json".
 
         Raises:
             InputError: a form is unknown, the study was not run, or a file cannot be written.
@@ -313,14 +332,127 @@ def begun(study: Study, plan: StudyPlan, rows: Iterable[str] = ()) -> Iterator[B
             problem = f"the study has no row '{name}'"
             raise InputError(problem, location=study.source, help=did_you_mean(name, row_names))
     with locked(study.folder):
-        record = plan.as_json()
+        yield _round(study, plan, chosen, [])
+
+
+def _round(
+    study: Study, plan: StudyPlan, chosen: Collection[str], attempted: Sequence[Job]
+) -> Begun:
+    """Write the jobs that the results so far ask for.
+
+    Args:
+        study: the study.
+        plan: its plan.
+        chosen: names of the rows whose jobs are to do; none: all rows.
+        attempted: jobs that were run in this call.
+    """
+    failed = {job.key for job in attempted if job.state() != "done"}
+
+    def record_of(current: JobPlan) -> dict[str, Any]:
+        record = plan_record(current, plan.speed)
         record["document"] = _document(study.settings)
         record |= {"source": study.source, "folder": str(study.folder)}
-        record["overrides"] = _written(study.overrides)
-        jobs = write_jobs(plan.plan, study.folder, record)
-        selected = [row for row in record["rows"] if not chosen or row["name"] in chosen]
-        # Equal rows share jobs, which have the name of the first one.
-        names = {key: row["name"] for row in reversed(selected) for key in row["jobs"].values()}
-        jobs = [replace(job, row=names[job.key]) for job in jobs if job.key in names]
-        shown = {**record, "rows": selected}
-        yield Begun(shown, jobs, [job for job in jobs if job.state() != "done"])
+        return record | {"overrides": _written(study.overrides)}
+
+    record = proceed(plan.plan, study.folder, record_of, failed)
+    selected = [row for row in record["rows"] if not chosen or row["name"] in chosen]
+    shown = {**record, "rows": selected}
+    # Equal rows share jobs, which have the name of the first one.
+    jobs = jobs_of(shown, study.folder)
+    tried = {(job.key, job.kind) for job in attempted}
+    todo = [job for job in jobs if job.state() != "done" and (job.key, job.kind) not in tried]
+    return Begun(shown, jobs, todo, lambda: _round(study, plan, chosen, [*attempted, *todo]))
+
+
+def proceed(
+    plan: JobPlan,
+    out: Path,
+    record_of: Callable[[JobPlan], Record],
+    failed: Collection[str] = (),
+) -> Record:
+    """Write the jobs that the results so far ask for, and the plan with them.
+
+    Rows are tuned first, then trained with the first seeds; more seeds follow for the rows whose
+    comparisons are open.
+
+    Args:
+        plan: a plan without errors.
+        out: folder of the study.
+        record_of: returns a plan as plain data.
+        failed: keys of jobs that have failed in this call, and are not waited for.
+
+    Returns:
+        The plan as plain data, as it is in the folder.
+    """
+    digests, seeds, looks = DataDigests(), plan.study.all_seeds(), plan.study.looks()
+    current = replace(plan, rows=tuple(_untuned(plan, row) for row in plan.rows))
+    record = record_of(current)
+    jobs = write_jobs(current, out, record)
+    if any(row.trials for row in plan.rows):
+        choices = {row.name: _choice(plan, row, out, failed) for row in plan.rows if row.trials}
+        current = _tuned(plan, choices, digests)
+        record = record_of(current)
+        jobs = write_jobs(current, out, record)
+    for look, count in itertools.pairwise(looks):
+        if not all(row.keys for row in current.rows):
+            break
+        if any(job.state() != "done" and job.key not in failed for job in jobs):
+            break
+        names = open_rows(out, look)
+        if not names:
+            break
+        current = replace(
+            current,
+            rows=tuple(
+                with_keys(plan.study, row, digests, seeds[:count]) if row.name in names else row
+                for row in current.rows
+            ),
+        )
+        record = record_of(current)
+        jobs = write_jobs(current, out, record)
+    return record
+
+
+def _untuned(plan: JobPlan, row: Planned) -> Planned:
+    """Return a row without jobs of its own if its values are not chosen yet."""
+    return replace(row, keys={}) if _leader(plan, row) else row
+
+
+def _leader(plan: JobPlan, row: Planned) -> str:
+    """Return the name of the row whose tuning gives a row its values; `""` if it is not tuned."""
+    tuned = {other.name for other in plan.rows if other.trials}
+    return next((name for name in (row.name, row.row.follows) if name in tuned), "")
+
+
+def _choice(
+    plan: JobPlan, row: Planned, out: Path, failed: Collection[str]
+) -> Mapping[str, Any] | None:
+    """Return the best values of a row; None if a trial is still to be done, or all have failed."""
+    if plan.study.tune is None:
+        return None
+    metric = chosen_metric(row.run, plan.study.tune.metric)
+    means = list[float | None]()
+    for trial in row.trials:
+        jobs = [
+            Job(out / "jobs" / key, row.name, seed, SEARCH_TASK) for seed, key in trial.keys.items()
+        ]
+        done = [job for job in jobs if job.state() == "done"]
+        if any(job not in done and job.key not in failed for job in jobs):
+            return None
+        scores = [score_of(job, metric.name) for job in done]
+        means.append(sum(scores) / len(scores) if len(done) == len(jobs) else None)
+    best = best_of(means, higher_is_better=metric.higher_is_better)
+    return None if best is None else row.trials[best].row.tuned
+
+
+def _tuned(
+    plan: JobPlan, choices: Mapping[str, Mapping[str, Any] | None], digests: DataDigests
+) -> JobPlan:
+    """Return a plan whose rows have the values that were chosen."""
+    rows = []
+    for row in plan.rows:
+        values = choices.get(_leader(plan, row))
+        rows.append(
+            _untuned(plan, row) if values is None else with_choice(plan, row, values, digests)
+        )
+    return replace(plan, rows=tuple(rows))

@@ -3,7 +3,8 @@
 The file `plan.json` has the rows of the study and the keys of their runs; with it, the report needs
 no data.  The file of a run is `KEY.zip`, with what the report of a study reads:
 
-run.json, task.json, trained.json      the run, what was measured, and when training ended
+run.json, trained.json                 the run, and when its training ended
+task.json, search.json                 what was measured: as of the study, as of its tuning, or both
 objective.json                         its objective, if it is not a shipped one
 train/metrics.jsonl                    validations, and a part of the training losses
 measured/DIGEST/                       scores, and sums of each example by test set
@@ -19,7 +20,7 @@ import json
 import re
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,6 +37,7 @@ from .jobs import (
     OBJECTIVE,
     PLAN,
     RESULT,
+    SEARCH_TASK,
     TASK,
     TRAINED,
     Job,
@@ -57,7 +59,8 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 _HISTORY = "train/metrics.jsonl"
 _KEY = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 _MEASURED = re.compile(rf"measured/[0-9a-f]{{{DIGITS}}}/(?:{re.escape(RESULT)}|[\w.-]+\.sums\.npz)")
-_WHOLE = ("run.json", TASK, TRAINED, OBJECTIVE)
+_TASKS = (TASK, SEARCH_TASK)
+_WHOLE = ("run.json", *_TASKS, TRAINED, OBJECTIVE)
 _COMPRESSION = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ROOT = "data"
 """Folder of the data in a packed file."""
@@ -75,6 +78,22 @@ class _Task:
     metrics: list[dict[str, Any]]
 
 
+_Jobs = dict[
+    Annotated[str, Field(pattern=r"^\d{1,9}$")],
+    Annotated[str, Field(pattern=f"^{_KEY.pattern}$")],
+]
+"""Seed to the key of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """Values that a row is tuned over, in a packed plan."""
+
+    values: dict[str, Any]
+    costs: Costs
+    jobs: _Jobs
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
     """A row of a packed plan."""
@@ -85,10 +104,11 @@ class _Row:
     seconds: float
     changes: list[str]
     solved: str
-    jobs: dict[
-        Annotated[str, Field(pattern=r"^\d{1,9}$")],
-        Annotated[str, Field(pattern=f"^{_KEY.pattern}$")],
-    ]
+    jobs: _Jobs
+    label: str = ""
+    ladder: str = ""
+    tuned: dict[str, Any] = field(default_factory=dict)
+    trials: list[_Trial] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +122,11 @@ class _Plan:
     overrides: list[str]
 
     def __post_init__(self) -> None:
-        """Check that all rows have the same seeds."""
-        if len({tuple(row.jobs) for row in self.rows}) > 1:
+        """Check that all rows that have runs have the same seeds, or the first of them."""
+        longest = max((tuple(row.jobs) for row in self.rows), key=len)
+        least = 0 if self.document.get("sequential") else len(longest)
+        begun = [tuple(row.jobs) for row in self.rows if row.jobs]
+        if any(seeds != longest[: max(least, len(seeds))] for seeds in begun):
             raise ValueError("the rows have different seeds")
 
 
@@ -122,13 +145,15 @@ def pack(study: Path, out: Path) -> list[Path]:
     """
     packed = []
     plan = open_plan(study)
+    done: dict[str, list[Job]] = {}  # a chosen trial is also a run of its row
     for job in jobs_of(plan, study):
         if job.state() == "done":
-            path = out / f"{job.key}.zip"
-            content = _packed(job)
-            if not (path.is_file() and path.read_bytes() == content):
-                write_beside(path, content, "file of a run")
-            packed.append(path)
+            done.setdefault(job.key, []).append(job)
+    for key, jobs in done.items():
+        path, content = out / f"{key}.zip", _packed(jobs)
+        if not (path.is_file() and path.read_bytes() == content):
+            write_beside(path, content, "file of a run")
+        packed.append(path)
     if packed:
         write_json(out / PLAN, _carried(plan))
     return packed
@@ -161,14 +186,21 @@ def _is_root(dotted: str) -> bool:
     return dotted.rpartition(".")[2] == "root"
 
 
-def _packed(job: Job) -> bytes:
-    """Return the file of a finished run; the same run always gives the same bytes."""
+def _packed(jobs: Sequence[Job]) -> bytes:
+    """Return the file of a finished run; the same run always gives the same bytes.
+
+    Args:
+        jobs: its jobs, which differ in what they measure.
+    """
+    job, tasks = jobs[0], {job.kind for job in jobs}
     try:
-        measured = [job.measured / RESULT, *sorted(job.measured.glob("*.sums.npz"))]
-        files = [name for name in _WHOLE if has_file(job.folder, name)]
+        measured = [job.measured / RESULT for job in jobs]
+        measured += [path for job in jobs for path in sorted(job.measured.glob("*.sums.npz"))]
+        files = [name for name in _WHOLE if name not in _TASKS and has_file(job.folder, name)]
+        files += sorted(tasks)
         files += [path.relative_to(job.folder).as_posix() for path in measured]
         contents = {name: read_in(job.folder, name) for name in files}
-        contents |= {name: _without_folders(contents[name]) for name in ("run.json", TASK)}
+        contents |= {name: _without_folders(contents[name]) for name in ("run.json", *tasks)}
         contents[_HISTORY] = _thinned(read_in(job.folder, _HISTORY))
     except InputError as error:
         problem = f"cannot read a file of run {job.key}: {error.problem}"
@@ -307,7 +339,8 @@ def _contents(path: Path) -> dict[str, bytes]:
             contents = {entry.filename: archive.read(entry) for entry in entries}
         if len(contents) < len(entries):
             raise wrong("it has two entries of the same name")
-        for name in {"run.json", TASK, TRAINED} - contents.keys():
+        tasks = {*_TASKS} & contents.keys() or {TASK}
+        for name in {"run.json", TRAINED, *tasks} - contents.keys():
             raise wrong(f"it has no {name}")
         if not any(name.endswith(f"/{RESULT}") for name in contents):
             raise wrong("it has no scores")
@@ -329,7 +362,7 @@ def _check(name: str, content: bytes) -> None:
     if name.endswith(".npz"):
         arrays_in(content)
         return
-    kinds = {TRAINED: Trained, TASK: _Task}
+    kinds = {TRAINED: Trained, TASK: _Task, SEARCH_TASK: _Task}
     kind = JobResult if name.endswith(f"/{RESULT}") else kinds.get(name, dict[str, Any])
     try:
         for text in content.splitlines() if name == _HISTORY else [content]:

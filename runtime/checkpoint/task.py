@@ -38,6 +38,8 @@ class Evaluation(Settings):
     """Updates between validations."""
     patience: Positive | None = None
     """Number of validations without improvement after which the run stops; `null` disables this."""
+    until: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=dict)
+    """Metrics of the validations to values; the run stops when one of them is reached."""
     metrics: tuple[AnyMetric, ...] = ()
     """What is measured besides the losses: names such as `bleu`, or objects with settings."""
     best: AnyMetric = Loss()
@@ -177,6 +179,18 @@ class Task(Settings):
         if self.evaluate.predict:
             msg = "there is no 'predict' whose settings could change"
             yield SettingError(msg, "evaluate", "predict", help_="remove it, or add 'predict'")
+
+    def reached(self, values: Mapping[str, float]) -> str:
+        """Return which value of `evaluate.until` a validation has reached, in words; `""` if none.
+
+        Args:
+            values: what the validation has measured, by name.
+        """
+        for metric in self.metrics():
+            target = self.evaluate.until.get(metric.name)
+            if target is not None and metric.reaches(values[metric.name], target):
+                return f"{metric.name} has reached {target:g}"
+        return ""
 
     def metrics(self) -> list[Metric]:
         """Return the metrics of a validation, each once."""

@@ -107,6 +107,8 @@ class _ErrorRate(SumMetric):
 class WordErrorRate(_ErrorRate):
     """Word error rate in percent; words are separated by white space."""
 
+    written: ClassVar[str] = "WER"
+
     type: Literal["wer"] = "wer"
 
     def items(self, text: str) -> Sequence[str]:
@@ -116,6 +118,8 @@ class WordErrorRate(_ErrorRate):
 
 class CharacterErrorRate(_ErrorRate):
     """Character error rate in percent; white space counts as one character."""
+
+    written: ClassVar[str] = "CER"
 
     type: Literal["cer"] = "cer"
 

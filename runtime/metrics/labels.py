@@ -98,6 +98,8 @@ class F1(Metric):
 
     takes: ClassVar[tuple[str, ...]] = ("class", "tags")
 
+    written: ClassVar[str] = "F1"
+
     type: Literal["f1"] = "f1"
     average: Literal["macro", "micro"] = "macro"
     """Mean of the F1 of each class, or F1 of the added counts."""

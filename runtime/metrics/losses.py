@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 from ...specs.findings import InputError, did_you_mean
 from .metric import LossMetric, Measured
@@ -28,6 +28,8 @@ def mean_of(losses: Mapping[str, float], output: str) -> float:
 
 class Nll(LossMetric):
     """Mean negative log-likelihood in nats per item."""
+
+    written: ClassVar[str] = "NLL"
 
     type: Literal["nll"] = "nll"
 

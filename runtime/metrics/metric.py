@@ -44,6 +44,9 @@ class Metric(Named):
     takes: ClassVar[tuple[str, ...]] = ()
     """Types of the columns whose values it compares, such as `text`; empty for any type."""
 
+    written: ClassVar[str] = ""
+    """Its name in publications, such as `BLEU`; empty: its type."""
+
     column: str | None = None
     """Column that contains the references; `null` is the column that the predictor answers in."""
 
@@ -63,6 +66,17 @@ class Metric(Named):
             InputError: a row lacks a value.
         """
         return column_of(rows, self.column or answers)
+
+    @property
+    def label(self) -> str:
+        """Name in publications, and the column or output if it is given."""
+        words = self.written or self.type.replace("_", " ")
+        _, _, part = self.name.partition(":")
+        return f"{words} ({part})" if part else words
+
+    def reaches(self, value: float, target: float) -> bool:
+        """Return whether a value is as good as a target, or better."""
+        return value >= target if self.higher_is_better else value <= target
 
     @abstractmethod
     def measure(self, predictions: Sequence[Any], references: Sequence[Any]) -> Measured:

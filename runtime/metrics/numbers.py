@@ -36,6 +36,8 @@ class _Error(SumMetric):
 class MeanSquaredError(_Error):
     """Mean squared difference."""
 
+    written: ClassVar[str] = "MSE"
+
     type: Literal["mse"] = "mse"
 
     def error(self, difference: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -45,6 +47,8 @@ class MeanSquaredError(_Error):
 
 class MeanAbsoluteError(_Error):
     """Mean absolute difference."""
+
+    written: ClassVar[str] = "MAE"
 
     type: Literal["mae"] = "mae"
 

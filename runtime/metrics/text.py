@@ -101,6 +101,8 @@ Tokenize = Literal["13a", "intl", "zh", "char", "none"]
 class Bleu(_SacreBleu):
     """Corpus BLEU, from 0 to 100."""
 
+    written: ClassVar[str] = "BLEU"
+
     type: Literal["bleu"] = "bleu"
     tokenize: Tokenize = "13a"
     """Tokenization of sacreBLEU."""
@@ -115,6 +117,8 @@ class Bleu(_SacreBleu):
 class BleuLowercase(_SacreBleu):
     """Corpus BLEU of lower-cased text, from 0 to 100."""
 
+    written: ClassVar[str] = "BLEU, lower-cased"
+
     type: Literal["bleu_lc"] = "bleu_lc"
     tokenize: Tokenize = "13a"
     """Tokenization of sacreBLEU."""
@@ -126,12 +130,24 @@ class BleuLowercase(_SacreBleu):
         return sacrebleu.BLEU(lowercase=True, tokenize=self.tokenize)
 
 
+_PLUS = 2
+"""Order of words of chrF++."""
+
+
 class Chrf(_SacreBleu):
     """Corpus chrF, from 0 to 100."""
+
+    written: ClassVar[str] = "chrF"
 
     type: Literal["chrf"] = "chrf"
     word_order: int = Field(default=0, ge=0, le=10)
     """Longest n-grams of words that also count; 2 is chrF++."""
+
+    @property
+    def label(self) -> str:
+        """Name in publications; Popović 2017 calls chrF with n-grams of two words chrF++."""
+        name = super().label
+        return name.replace("chrF", "chrF++") if self.word_order == _PLUS else name
 
     def scorer(self) -> Any:
         """Return the metric of sacreBLEU."""
@@ -148,6 +164,8 @@ class Ter(_SacreBleu):
     """Translation edit rate in percent: edits, including shifts, for each word."""
 
     higher_is_better: ClassVar[bool] = False
+
+    written: ClassVar[str] = "TER"
 
     type: Literal["ter"] = "ter"
 

@@ -211,7 +211,7 @@ class Trainer:
         return grown
 
     def train(self) -> Result:
-        """Train until all updates are done, the patience runs out or a signal arrives."""
+        """Train until all updates are done, a validation ends it or a signal arrives."""
         world, run = self.world, self.run
         with (
             deterministic(self.context.placement.device, enabled=run.deterministic),
@@ -228,8 +228,7 @@ class Trainer:
         work = prefetch(self._stream_micro_batches())
         started, before = time.monotonic(), state.seconds
         window, growth = LogWindow(), Growth()
-        if self._patience_is_out():
-            self.stop_reason = f"no improvement for {state.stale} validations"
+        self.stop_reason = self._early_end() or self.stop_reason
         with self.stop.watching():
             if state.validation_due:  # a signal came before its end
                 self._end_update(window, late=False)
@@ -454,7 +453,7 @@ class Trainer:
         self.context.listener.progress(progress)
 
     def _validate(self) -> None:
-        """Validate; save the best model so far; stop when the patience runs out.
+        """Validate; save the best model so far; stop when it ends the run.
 
         Nothing changes if there is a request to stop before the end.
         """
@@ -487,8 +486,7 @@ class Trainer:
             self._write(self.context.folder / "best", deployed(self._contents()))
         else:
             state.stale += 1
-        if self._patience_is_out():
-            self.stop_reason = f"no improvement for {state.stale} validations"
+        self.stop_reason = self._early_end() or self.stop_reason
 
     def _pictures(
         self, evaluated: EvaluatedModel, answers: Sequence[tuple[Any, Any]]
@@ -498,9 +496,15 @@ class Trainer:
         takes = draw is not None and trackers is not None and trackers.take_images
         return draw(evaluated.complete(), answers) if takes and draw is not None else []
 
-    def _patience_is_out(self) -> bool:
-        patience = self.run.evaluate.patience
-        return patience is not None and self.state.stale >= patience
+    def _early_end(self) -> str:
+        """Return why the run ends before its last update, by its validations; `""` if it does not.
+
+        It follows from the state, so that a run that has ended ends again when it is resumed.
+        """
+        state, patience = self.state, self.run.evaluate.patience
+        if patience is not None and state.stale >= patience:
+            return f"no improvement for {state.stale} validations"
+        return self.run.reached(state.valid) if state.valid else ""
 
     def _contents(self, *, optimizer: bool = False, weights: bool = True) -> Contents:
         """Return checkpoint contents; call it on all ranks, only the main one gets tensors."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from weft.extensions.study.report.page import page as report_page
-from weft.extensions.study.report.plots import effects
+from weft.extensions.study.report.plots import figures
 
 MEANS = {"baseline": 30.0, "heads-2": 31.5, "heads-16": 9.25, "failed": None}
 """Mean of each row; the last one has none."""
@@ -21,6 +21,8 @@ def recorded() -> dict[str, Any]:
             "doc": "",
             "solved": "",
             "same_as": "",
+            "key": name,
+            "tuned": {},
             "changes": [],
             "trained": [] if mean is None else ["1", "2"],
             "costs": {"parameters": 10**6, "flops": 10**8, "memory": 10**8, "updates": 100},
@@ -83,6 +85,10 @@ def recorded() -> dict[str, Any]:
         "primary": {"split": "test", "metric": "bleu"},
         "selected": None,
         "lengths": None,
+        "tuning": None,
+        "target": None,
+        "ladders": {},
+        "sequential": "",
     }
 
 
@@ -90,7 +96,8 @@ def recorded() -> dict[str, Any]:
 def report(page: Any, tmp_path: Path) -> Any:
     """Return the page of a report from disk."""
     record, path = recorded(), tmp_path / "report.html"
-    path.write_text(report_page(record, tmp_path, effects(record)))
+    picture = figures(record, "svg", ["effects"])["effects"]
+    path.write_text(report_page(record, tmp_path, {"effects": picture.decode()}))
     page.goto(path.as_uri())
     return page
 

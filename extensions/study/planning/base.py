@@ -120,6 +120,8 @@ def row_value(base: Base, row: Row) -> dict[str, Any]:
     for dotted, new in change.set.items():
         at = row.at + pointer("set", dotted)
         set_dotted(value, dotted, copy.deepcopy(new), base.study, at)
+    for dotted, new in row.tuned.items():
+        set_dotted(value, dotted, copy.deepcopy(new), base.study, row.tuned_at + pointer(dotted))
     if change.extends or change.params or change.unset or change.patch:
         name, model = held_model(value, base, row)
         value.setdefault("params", {})[name] = _changed(model, base, row)
@@ -228,7 +230,17 @@ def placed(findings: Iterable[Finding], base: Base, row: Row) -> list[Finding]:
 
     A finding about the run points to the change of the row that caused it, as far as it is known.
     """
-    return [_placed(finding, base, row) for finding in findings]
+    tuned = [(pointer(*name.split(".")), row.tuned_at + pointer(name)) for name in row.tuned]
+    placed_findings = []
+    for finding in findings:
+        if row.tuned and (at := _cause(finding.at, tuned)):
+            at_value = replace(finding, at=at, source=base.study, fix=None, placed=True)
+            placed_findings.append(at_value)
+        elif row.tuned and finding.source == base.study and finding.at.startswith(row.tuned_at):
+            placed_findings.append(finding)
+        else:
+            placed_findings.append(_placed(finding, base, row))
+    return placed_findings
 
 
 def _placed(finding: Finding, base: Base, row: Row) -> Finding:

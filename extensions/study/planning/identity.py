@@ -19,6 +19,9 @@ LENGTH = 16
 _NAMES = ("name", "doc", "objective", "params", "trackers", "seed")
 """Settings of a run that are names, or part of the graph or of the job."""
 
+_LATER = (("", "without"), ("evaluate", "until"))
+"""Settings of a group that came after the first jobs, and change nothing if they are empty."""
+
 
 def digest_of(value: Any, length: int = 64) -> str:
     """Return the SHA-256 digest of a JSON value."""
@@ -35,13 +38,15 @@ def signature(run: Run, graph: Graph) -> str:
     for name in _NAMES:
         settings.pop(name, None)
     settings["without"] = sorted(run.without)  # their order means nothing
-    if not run.without:  # jobs of before there was this setting are the same
-        del settings["without"]
     settings["evaluate"] = {
         key: value
         for key, value in settings["evaluate"].items()
         if key not in ("metrics", "samples")
     }
+    for group, name in _LATER:  # jobs of before there was this setting are the same
+        inner = settings[group] if group else settings
+        if not inner[name]:
+            del inner[name]
     settings["data"] = {
         key: value for key, value in settings["data"].items() if key not in ("root", "test")
     }

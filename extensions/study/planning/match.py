@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ....plugin import InputError
-from ..document import Match
+from ..procedure import Match
 
 LARGEST = 1 << 24
 """Largest value of a param that is tried."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,14 +21,17 @@ from ....plugin import (
     pointer,
 )
 from ....runtime.train.costs import project
-from ..document import Match, Row, StudySettings, rows_of
+from ..document import Row, StudySettings, rows_of
+from ..procedure import Match
 from .base import Base, Run, base_of, held_model, placed, read_run, row_value
 from .checks import copies, of_measuring, of_rows, of_study
 from .costs import costs_of, quantity
 from .identity import DataDigests, digest_of, job_key, signature
+from .ladders import wrong_ladders
 from .match import Solution, solve
 from .planned import Planned
 from .space import axes_of, probes_of, without_effect, wrong_settings
+from .tune import trial_rows, tuned_row, wrong_tuning
 
 _IN_ROW = re.compile("in the row '[^']*'")
 
@@ -42,6 +45,17 @@ class JobPlan:
     base: Base | None
     rows: tuple[Planned, ...]
     findings: tuple[Finding, ...]
+
+    @property
+    def required_base(self) -> Base:
+        """The base run.
+
+        Raises:
+            ValueError: it could not be read.
+        """
+        if self.base is None:
+            raise ValueError(self.source)
+        return self.base
 
     @property
     def errors(self) -> list[Finding]:
@@ -122,6 +136,9 @@ def plan_study(
         planned = baseline if row is first else planned_row(study, base, row, baseline, wrong)
         rows_planned += [planned] if planned is not None else []
     wrong += of_study(study, base, rows_planned)
+    wrong += wrong_tuning(study, base, rows_planned)
+    wrong += wrong_ladders(study, base, rows_planned)
+    rows_planned = [with_trials(study, base, row, baseline, wrong) for row in rows_planned]
     wrong += of_rows(study, base, rows_planned, baseline, flops_per_second)
     digests = DataDigests()
     wrong += _of_space(study, base, baseline, digests)
@@ -176,14 +193,68 @@ def _of_space(
     return wrong
 
 
-def with_keys(study: StudySettings, planned: Planned, digests: DataDigests) -> Planned:
-    """Return a row with the keys of its jobs, which need the digests of its data."""
+def with_trials(
+    study: StudySettings, base: Base, planned: Planned, baseline: Planned, wrong: list[Finding]
+) -> Planned:
+    """Return a row with what it is tuned over.
+
+    Args:
+        study: the study.
+        base: its base run.
+        planned: the row.
+        baseline: as of `planned_row`.
+        wrong: receives the findings of values that are wrong.
+    """
+    trials = [
+        planned_row(study, base, row, baseline, wrong, trial=True)
+        for row in trial_rows(study, planned.row)
+    ]
+    return replace(planned, trials=tuple(trial for trial in trials if trial is not None))
+
+
+def with_choice(
+    plan: JobPlan, planned: Planned, values: Mapping[str, Any], digests: DataDigests
+) -> Planned:
+    """Return a row with its tuned values.
+
+    Args:
+        plan: a plan without errors.
+        planned: the row before it was tuned.
+        values: the chosen values by setting.
+        digests: digests of the data.
+
+    Raises:
+        SpecError: the row is wrong, as when its data has changed since.
+    """
+    wrong: list[Finding] = []
+    row = tuned_row(plan.study, planned.row, values)
+    chosen = planned_row(plan.study, plan.required_base, row, plan.baseline, wrong)
+    if chosen is None:
+        raise SpecError(wrong)
+    return with_keys(plan.study, replace(chosen, trials=planned.trials), digests)
+
+
+def with_keys(
+    study: StudySettings, planned: Planned, digests: DataDigests, seeds: Iterable[int] = ()
+) -> Planned:
+    """Return a row with the keys of its jobs, which need the digests of its data.
+
+    Args:
+        study: the study.
+        planned: the row.
+        digests: digests of the data.
+        seeds: seeds of the jobs; by default those that the study begins with.
+    """
     data = digests.of(planned.run)
     if others := digests.others(planned.run):
         data = digest_of([data, *others])
-    return replace(
-        planned, keys={seed: job_key(planned.signature, seed, data) for seed in study.seeds}
-    )
+
+    def keys(row: Planned, of: Iterable[int]) -> dict[int, str]:
+        return {seed: job_key(row.signature, seed, data) for seed in of}
+
+    tuning = study.seeds[: study.tune.seeds] if study.tune is not None else ()
+    trials = tuple(replace(trial, keys=keys(trial, tuning)) for trial in planned.trials)
+    return replace(planned, keys=keys(planned, tuple(seeds) or study.seeds), trials=trials)
 
 
 def _findings(error: InputError, source: str) -> list[Finding]:
@@ -195,7 +266,13 @@ def _findings(error: InputError, source: str) -> list[Finding]:
 
 
 def planned_row(
-    study: StudySettings, base: Base, row: Row, baseline: Planned | None, wrong: list[Finding]
+    study: StudySettings,
+    base: Base,
+    row: Row,
+    baseline: Planned | None,
+    wrong: list[Finding],
+    *,
+    trial: bool = False,
 ) -> Planned | None:
     """Return a row with its costs.
 
@@ -205,6 +282,7 @@ def planned_row(
         row: the row.
         baseline: the row that `match` makes it as large as; None solves nothing.
         wrong: receives the findings of a row that is wrong.
+        trial: whether the row tries values, with the updates of the tuning and without a target.
 
     Returns:
         The row; None if it is wrong.
@@ -214,6 +292,7 @@ def planned_row(
         if baseline is not None:
             value, solution = _matched(study, base, row, value, baseline)
         value = _budgeted(study, base, value)
+        value = _for_trial(study, value) if trial else _until(study, value)
         run, objective = _finished(study, base, value)
         costs = costs_of(run, objective.graph)
     except InputError as error:
@@ -316,6 +395,20 @@ def _budgeted(study: StudySettings, base: Base, value: dict[str, Any]) -> dict[s
     if updates is None:
         return value
     return {**value, "updates": updates}
+
+
+def _for_trial(study: StudySettings, value: dict[str, Any]) -> dict[str, Any]:
+    """Return a run with the number of updates that the tuning gives it."""
+    updates = study.tune.updates if study.tune is not None else None
+    return value if updates is None else {**value, "updates": updates}
+
+
+def _until(study: StudySettings, value: dict[str, Any]) -> dict[str, Any]:
+    """Return a run that stops at the target of the study, if it has one that stops."""
+    if study.target is None or not study.target.stop:
+        return value
+    until = {study.target.metric: study.target.value}
+    return {**value, "evaluate": {**value.get("evaluate", {}), "until": until}}
 
 
 def _settings(old: Any, new: Any, path: str = "") -> Iterator[str]:

@@ -28,7 +28,9 @@ class Planned:
     solution: Solution | None = None
     """Value of the matched param."""
     keys: dict[int, str] = field(default_factory=dict)
-    """Seed to the key of its job."""
+    """Seed to the key of its job; empty if the row is not tuned yet."""
+    trials: tuple[Planned, ...] = ()
+    """The row with each combination of values that it is tuned over."""
 
     @property
     def name(self) -> str:

@@ -88,7 +88,39 @@ def seconds_of_row(plan: JobPlan, row: Planned, flops_per_second: Speed) -> floa
     """Return the time of all runs of a row, one at a time; None if another row trains the same."""
     if copied(plan, row):
         return None
-    return row.costs.seconds(flops_per_second(row.run)) * len(row.keys or plan.study.seeds)
+    seconds = row.costs.seconds(flops_per_second(row.run)) * len(row.keys or plan.study.seeds)
+    return seconds + seconds_of_tuning(plan, row, flops_per_second)
+
+
+def seconds_of_tuning(plan: JobPlan, row: Planned, flops_per_second: Speed) -> float:
+    """Return the time of all trainings that tune a row, one at a time."""
+    seeds = plan.study.tune.seeds if plan.study.tune is not None else 0
+    once = sum(trial.costs.seconds(flops_per_second(trial.run)) for trial in row.trials)
+    return once * seeds
+
+
+def procedure(plan: JobPlan, flops_per_second: Speed) -> list[str]:
+    """Return how a study goes on from its results: tuning, more seeds, a target; one line each."""
+    study, lines = plan.study, []
+    if study.tune is not None:
+        counts = sorted({len(row.trials) for row in plan.rows if row.trials}) or [0]
+        several = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        seconds = sum(seconds_of_tuning(plan, row, flops_per_second) for row in plan.rows)
+        tuned = sum(bool(row.trials) for row in plan.rows)
+        lines.append(
+            f"tuning   {tuned} rows, {several} combinations of values each, {duration(seconds)} of"
+            " the time of all"
+        )
+    if study.sequential is not None:
+        looks = ", ".join(map(str, study.looks()))
+        extra = study.looks()[-1] - len(study.seeds)
+        lines.append(
+            f"seeds    compared after {looks} seeds, so that at most {extra} more of a row train"
+        )
+    if study.target is not None:
+        ends = ", where a run stops" if study.target.stop else ""
+        lines.append(f"target   {study.target.metric} {study.target.value:g}{ends}")
+    return lines
 
 
 def search_cost(plan: JobPlan, flops_per_second: Speed) -> str:
@@ -129,6 +161,17 @@ def plan_record(plan: JobPlan, flops_per_second: Speed) -> dict[str, Any]:
                 "changes": plan.changes(row),
                 "solved": solved(plan, row),
                 "jobs": {str(seed): key for seed, key in row.keys.items()},
+                "label": plan.study.labels.get(row.name, row.name),
+                "ladder": row.row.ladder,
+                "tuned": dict(row.row.tuned),
+                "trials": [
+                    {
+                        "values": dict(trial.row.tuned),
+                        "costs": trial.costs.as_json(),
+                        "jobs": {str(seed): key for seed, key in trial.keys.items()},
+                    }
+                    for trial in row.trials
+                ],
             }
             for row in plan.rows
         ],

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .record import Record, decimals_of, note_of, primary_table
+from .tuning import edge_sentences
 
 FOUND = ("better", "worse")
 """Verdicts of comparisons that found a difference."""
@@ -112,6 +113,9 @@ def _limits(record: Record, table: Record) -> Iterator[str]:
     if done < runs:
         missing = [row["name"] for row in rows if len(row["trained"]) < len(row["seeds"])]
         yield f"{runs - done} of {runs} runs have no result: {_names(missing)}."
+    yield from edge_sentences(record["tuning"])
+    if record["target"] is not None and record["target"]["stop"]:
+        yield "Runs stopped at the target, so rows were trained for different numbers of updates."
     if table["apart"]:
         yield f"Measured on other examples, and so not compared: {_names(table['apart'])}."
     if not table["comparisons"]:
@@ -119,10 +123,13 @@ def _limits(record: Record, table: Record) -> Iterator[str]:
     examples = f", {table['examples']:,} examples" if table["examples"] else ""
     updates = {row["costs"]["updates"] for row in record["rows"]}
     length = f" after {updates.pop():,} updates" if len(updates) == 1 else ""
+    other_settings = "or settings that are tuned for each row"
+    if record["tuning"] is not None:
+        other_settings = "or other settings than those tuned"
     yield (
         f"The differences are those on one data set, {table['split']}{examples},{length} with the"
-        " settings of the base run: other data, a longer training, or settings that are tuned for"
-        " each row may order the rows differently."
+        f" settings of the base run: other data, a longer training, {other_settings} may order the"
+        " rows differently."
     )
 
 

@@ -2,5 +2,5 @@
 
 from typing import Literal, get_args
 
-Form = Literal["html", "md", "svg", "tex", "csv", "json"]
+Form = Literal["html", "md", "svg", "pdf", "tex", "csv", "json"]
 FORMS: tuple[Form, ...] = get_args(Form)

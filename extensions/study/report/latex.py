@@ -12,7 +12,9 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 from .conclusions import FOUND, parts_of, probability
+from .procedures import extra_tables
 from .record import Record, comparison_of, decimals_of, note_of, primary_table, trainings_of
+from .targets import spent, title_of_target
 from .text import mean_of, method, sentence
 
 _ROWS = 40
@@ -83,7 +85,7 @@ def latex(record: Record) -> str:
 
     Differences that were found are bold.
     """
-    tables = [*_main(record), *_others(record)]
+    tables = [*_main(record), *_others(record), *_extra(record)]
     text = "\n".join(
         line
         for number, table in enumerate(tables, 1)
@@ -106,6 +108,8 @@ def _main(record: Record) -> Iterator[_Table]:
     notes: dict[str, int] = {}
     columns: list[list[str]] = [["row"], ["parameters"], [table["metric"] if table else "result"]]
     columns += [["difference"], [f"{record['level']:.0%} interval"], ["p"]]
+    target = record["target"]
+    columns += [[f"updates to {title_of_target(target)}"]] if target else []
     bold = False
     lines = [[tex(column[0]) for column in columns]]
     for row in record["rows"]:
@@ -117,7 +121,8 @@ def _main(record: Record) -> Iterator[_Table]:
         pair = comparison_of(record, table, name)
         significant = pair is not None and pair["verdict"] in FOUND
         bold = bold or significant
-        lines.append([*line, *_difference(pair, decimals_of(table), bold=significant)])
+        line += _difference(pair, decimals_of(table), bold=significant)
+        lines.append([*line, *([tex(spent(target, row["name"], "updates"))] if target else [])])
     shown = [index for index in range(len(columns)) if any(line[index] for line in lines[1:])]
     lines = [[line[index] for index in shown] for line in lines]
     words = [sentence(record["doc"] or record["study"])]
@@ -168,6 +173,14 @@ def _others(record: Record) -> Iterator[_Table]:
         words = f"Other measurements of {record['study']}. {method(record, tests=False)}"
         escaped = [[[tex(cell) for cell in line] for line in part] for part in (head, body)]
         yield from _pages(escaped[0], escaped[1], tex(words))
+
+
+def _extra(record: Record) -> Iterator[_Table]:
+    """Yield the tables about tuning, time to target and ladders."""
+    for table in extra_tables(record):
+        caption = " ".join([sentence(table.title), *table.notes])
+        body = [[tex(cell) for cell in line] for line in table.lines]
+        yield from _pages([[tex(cell) for cell in table.head]], body, tex(caption))
 
 
 def _pages(head: list[list[str]], body: list[list[str]], caption: str) -> Iterator[_Table]:

@@ -25,6 +25,7 @@ from ..planning.table import (
     copied,
     duration,
     percent,
+    procedure,
     search_cost,
     seconds_of_row,
     size,
@@ -32,6 +33,7 @@ from ..planning.table import (
 )
 from .commands import commands
 from .conclusions import FOUND, conclude, conclusion_of, parts_of, probability
+from .procedures import extra_tables
 from .record import (
     Record,
     comparison_of,
@@ -42,6 +44,7 @@ from .record import (
     trainings_of,
 )
 from .text import CAN, CANNOT, CONCLUSION, failures, mean_of, method, selected_of
+from .tuning import chosen_text
 
 
 def _filled(title: str, doc: str, body: str) -> str:
@@ -190,19 +193,20 @@ def picture_of(out: Path, name: str) -> str:
     return read_in(path.parent, path.name).decode("utf-8", errors="replace")
 
 
-def page(record: Record, out: Path, picture: str) -> str:
+def page(record: Record, out: Path, drawn: Mapping[str, str]) -> str:
     """Return the page.
 
     Args:
         record: record of the study.
         out: folder of the study, which contains the pictures of the rows.
-        picture: the picture of the differences.
+        drawn: figures as SVG by name.
     """
-    body = [_wide(picture, "differences") if picture else "", *_body(record, out)]
+    effects = _wide(drawn["effects"], "differences") if "effects" in drawn else ""
+    body = [effects, *_body(record, out, drawn)]
     return _filled(record["study"], record["doc"], "\n".join(body))
 
 
-def _body(record: Record, out: Path) -> Iterator[str]:
+def _body(record: Record, out: Path, drawn: Mapping[str, str]) -> Iterator[str]:
     for title, lines in zip((CAN, CANNOT), conclude(record), strict=True):
         if lines:
             yield f"<h2>{title}</h2><ul class='conclusions'>"
@@ -223,11 +227,10 @@ def _body(record: Record, out: Path) -> Iterator[str]:
         yield from (f"<li>{html_text(line)}</li>" for line in failed)
         yield "</ul>"
     yield from _others(record)
-    from .plots import curves
-
-    if drawn := curves(record):
+    yield from _extra(record, drawn)
+    if "curves" in drawn:
         yield f"<h2>Validation {record['curve']} by update</h2>"
-        yield _wide(drawn, "curves")
+        yield _wide(drawn["curves"], "curves")
     if record["lengths"]:
         yield from _lengths(record["lengths"])
     yield "<h2>What each row changes</h2>"
@@ -245,6 +248,23 @@ def _body(record: Record, out: Path) -> Iterator[str]:
     yield "</ul>"
     yield f"<h2>Commands</h2><pre>{html_text(chr(10).join(commands(record)))}</pre>"
     yield f"<p class='note'>weft {html_text(record['weft'])}</p>"
+
+
+def _extra(record: Record, drawn: Mapping[str, str]) -> Iterator[str]:
+    """Yield the tables about tuning, time to target and ladders, with their figures."""
+    shown = set[str]()
+    for table in extra_tables(record):
+        yield f"<h2>{html_text(table.title)}</h2>"
+        if table.figure in drawn and table.figure not in shown:
+            shown.add(table.figure)
+            yield _wide(drawn[table.figure], table.figure)
+        lines = (
+            f"<tr>{''.join(cell(html_text(text)) for text in line)}</tr>" for line in table.lines
+        )
+        head = _head([html_text(title) for title in table.head])
+        content = f"<table>{head}<tbody>{''.join(lines)}</tbody></table>"
+        yield _wide(content, html_text(table.title))
+        yield f"<p class='note'>{html_text(' '.join(table.notes))}</p>"
 
 
 def _main(record: Record) -> Iterator[str]:
@@ -347,8 +367,11 @@ def _row(row: Record, out: Path) -> Iterator[str]:
     solved = f" {row['solved']}." if row["solved"] else ""
     jobs = ", ".join(f"seed {seed}: {seed_run['job']}" for seed, seed_run in row["seeds"].items())
     changes = row["changes"] or ["the baseline"]
-    picture = picture_of(out, row["name"])
-    yield from drawn_row(row["name"], row["doc"] + solved, changes, picture, f"jobs: {jobs}")
+    picture = picture_of(out, row["key"])
+    tuned = f" Tuned: {chosen_text(row)}." if row["tuned"] else ""
+    yield from drawn_row(
+        row["name"], row["doc"] + solved + tuned, changes, picture, f"jobs: {jobs}"
+    )
 
 
 PAGE = ("html",)
@@ -390,7 +413,8 @@ def _method(plan: JobPlan, speed: Speed) -> str:
     """Return how the figures were estimated."""
     seeds, gigaflops = len(plan.study.seeds), speed(plan.baseline.run) / 1e9
     search = search_cost(plan, speed)
-    trials = f" Search: {search}." if search else ""
+    trials = "".join(f" {' '.join(line.split()).capitalize()}." for line in procedure(plan, speed))
+    trials += f" Search: {search}." if search else ""
     return (
         "Parameters, FLOPs of one forward pass and decoding state are those of the deployed model"
         " for one sequence of 32 tokens; memory is an estimate for training: weights, gradients,"

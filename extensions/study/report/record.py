@@ -14,10 +14,16 @@ import numpy as np
 
 from ....plugin import METRICS, Metric, Statistics, SumMetric
 from ....runtime.metrics.bootstrap import Value
-from ..comparison import System, all_pairs, compare, summaries
-from ..document import BASELINE, Compare
-from ..jobs import RESULT, Job, events, open_plan, read_json
+from ..comparison import Comparison, System, all_pairs, compare, summaries
+from ..document import StudySettings
+from ..jobs import PLAN, RESULT, Job, events, open_plan, read_json
+from ..loading import study_of
+from ..procedure import Compare
 from ..results import LENGTHS, read_sums, sums_of
+from .ladders import ladders_of
+from .sequential import combined, open_pairs, shares_of, words_of
+from .targets import targets_of
+from .tuning import tunings_of
 
 BUCKETS = 4
 """Number of groups of examples by the length of their references."""
@@ -35,8 +41,10 @@ def study_record(out: Path) -> Record:
     """
     plan = open_plan(out)
     document = plan["document"]
-    settings = Compare(**document.get("compare", {}))
+    study = _study(plan)
+    settings = study.compare
     rows = [_row(row, out) for row in plan["rows"]]
+    targets = targets_of(rows, study.target)
     curve = _draw_curves(rows)
     _name_copies(rows, settings)
     done = [row for row in rows if row["trained"] and not row["same_as"]]
@@ -44,11 +52,9 @@ def study_record(out: Path) -> Record:
     tables = []
     for split in _splits(done):
         alike = _alike(split, done, settings.baseline, out)
-        tables += [
-            _table(split, metric, alike, measured, settings) for metric in _metrics(done, out)
-        ]
-    tests = [table for table in tables if table["split"] != "valid"]
-    first = tests or tables
+        tables += [_table(split, metric, alike, measured, study) for metric in _metrics(done, out)]
+    first = _first(tables)
+    looks = max((table["looks"] for table in first[:1]), default=0)
     return {
         "study": plan["study"],
         "doc": document.get("doc", ""),
@@ -68,7 +74,48 @@ def study_record(out: Path) -> Record:
         "selected": _selected(tables),
         "lengths": _lengths(done, measured, first, out),
         "document": document,
+        "tuning": tunings_of(rows, study, out),
+        "target": targets,
+        "ladders": ladders_of(rows, study),
+        "sequential": words_of(study.looks(), looks, study.sequential) if study.sequential else "",
     }
+
+
+def _study(plan: Record) -> StudySettings:
+    """Return the settings of a study as it was run."""
+    return study_of(plan["document"], PLAN)
+
+
+def _first(tables: Sequence[Record]) -> list[Record]:
+    """Return the tables of the test sets; those of the validation data if there are none."""
+    return [table for table in tables if table["split"] != "valid"] or [*tables]
+
+
+def open_rows(out: Path, look: int) -> list[str]:
+    """Return the names of the rows whose comparisons need more seeds.
+
+    Args:
+        out: folder of the study, whose jobs of the seeds so far are done.
+        look: number of seeds of these rows.
+
+    Raises:
+        InputError: there is no study, or a file of it is damaged.
+    """
+    plan = open_plan(out)
+    study = _study(plan)
+    rows = [_row(row, out) for row in plan["rows"]]
+    _name_copies(rows, study.compare)
+    done = [row for row in rows if row["trained"] and not row["same_as"]]
+    splits = [split for split in _splits(done) if split != "valid"] or ["valid"]
+    metrics = _metrics(done, out)
+    if not done or not metrics or study.sequential is None:
+        return []
+    alike = _alike(splits[0], done, study.compare.baseline, out)
+    table = _table(splits[0], metrics[0], alike, _measured(done, out), study)
+    pairs = [Comparison(**comparison) for comparison in table["comparisons"]]
+    still = open_pairs(pairs, study.sequential)
+    names = {name for pair in still for name in (pair.baseline, pair.other)}
+    return [row["name"] for row in rows if trainings_of(row) in names and len(row["jobs"]) == look]
 
 
 def _row(row: Record, out: Path) -> Record:
@@ -86,7 +133,8 @@ def _row(row: Record, out: Path) -> Record:
         seed_run["valid"] = [event for event in events(job) if event.get("type") == "valid"]
         seeds[seed] = seed_run
     trained = [seed for seed, seed_run in seeds.items() if seed_run["state"] == "done"]
-    return {**row, "seeds": seeds, "trained": trained}
+    written = {"label": row["name"], "ladder": "", "tuned": {}, "trials": []}
+    return {**written, **row, "seeds": seeds, "trained": trained}
 
 
 def _name_copies(rows: Sequence[Record], settings: Compare) -> None:
@@ -100,7 +148,8 @@ def _name_copies(rows: Sequence[Record], settings: Compare) -> None:
         row for row in rows if settings.pairs == "baseline" and row["name"] == settings.baseline
     ]
     for row in [*baseline_rows, *rows]:
-        name = first.setdefault(frozenset(row["jobs"].values()), row["name"])
+        keys = frozenset(row["jobs"].values()) or frozenset([row["name"]])  # not tuned yet
+        name = first.setdefault(keys, row["name"])
         row["same_as"] = "" if name == row["name"] else name
 
 
@@ -180,14 +229,23 @@ def _measured(rows: Sequence[Record], out: Path) -> _Sums:
 
 
 def _systems(
-    split: str, metric: Metric, rows: Sequence[Record], measured: _Sums
+    split: str, metric: Metric, rows: Sequence[Record], measured: _Sums, seeds: int | None = None
 ) -> tuple[list[System], Value | None]:
-    """Return the rows that have a metric as systems, and the value of sums if all have sums."""
+    """Return the rows that have a metric as systems, and the value of sums if all have sums.
+
+    Args:
+        split: the split.
+        metric: the metric.
+        rows: the rows.
+        measured: sums of each example.
+        seeds: number of the first seeds of each row that count; None: all of them.
+    """
     systems = []
     for row in rows:
         scores = {
             seed: row["seeds"][seed]["splits"].get(split, {}).get("scores", {}).get(metric.name)
-            for seed in row["trained"]
+            for seed in [*row["seeds"]][:seeds]
+            if seed in row["trained"]
         }
         defined = {seed: value for seed, value in scores.items() if value is not None}
         sums = [sums_of(measured[row["name"], seed, split], metric.name) for seed in defined]
@@ -200,28 +258,70 @@ def _systems(
     return systems, metric.value_of if has_sums and isinstance(metric, SumMetric) else None
 
 
-def _table(split: str, metric: Metric, alike: _Alike, measured: _Sums, settings: Compare) -> Record:
+def _compared(
+    split: str, metric: Metric, rows: Sequence[Record], measured: _Sums, study: StudySettings
+) -> tuple[list[Comparison], int, float]:
+    """Return the comparisons of a metric on a split, the looks so far, and the level of the last.
+
+    A look takes place when all runs of its seeds have ended; the first one shows what is done.
+    """
+    settings, looks = study.compare, study.looks()
+    shares = [1.0]
+    if study.sequential is not None:
+        shares = shares_of(looks, 1 - settings.level, study.sequential.spending)
+    done, level = list[list[Comparison]](), settings.level
+    for look, share in zip(looks, shares, strict=True):
+        seeds = look if study.sequential is not None else None
+        some = [row for row in rows if seeds is None or len(row["seeds"]) >= look]
+        if done and any(
+            seed_run["state"] not in ("done", "failed")
+            for row in some
+            for seed_run in [*row["seeds"].values()][:look]
+        ):
+            break
+        systems, value_of = _systems(split, metric, rows, measured, seeds)
+        pairs = _pairs([system.name for system in systems], some, settings)
+        if done and not pairs:
+            break
+        level = 1 - (1 - settings.level) * share
+        done.append(
+            compare(
+                systems,
+                pairs,
+                value_of,
+                higher_is_better=metric.higher_is_better,
+                level=level,
+                power=settings.power,
+                samples=settings.samples,
+            )
+        )
+    up = metric.higher_is_better
+    return combined(done, shares, level=settings.level, higher_is_better=up), len(done), level
+
+
+def _pairs(
+    measured: Sequence[str], rows: Sequence[Record], settings: Compare
+) -> list[tuple[str, str]]:
+    """Return the pairs of measured rows that are compared; sizes of a ladder are not."""
+    names = [row["name"] for row in rows if row["name"] in measured and not row["ladder"]]
+    if settings.pairs == "all":
+        return all_pairs(names)
+    base = settings.baseline
+    with_base = base in measured and any(row["name"] == base for row in rows)
+    return [(base, name) for name in names if name != base] if with_base else []
+
+
+def _table(
+    split: str, metric: Metric, alike: _Alike, measured: _Sums, study: StudySettings
+) -> Record:
     """Return means, intervals and comparisons of a metric on a split."""
     rows, apart = alike
     systems, value_of = _systems(split, metric, rows, measured)
-    names = [system.name for system in systems]
-    base = settings.baseline
-    pairs = [(base, name) for name in names if name != base] if base in names else []
-    if settings.pairs == "all":
-        pairs = all_pairs(names)
-    comparisons = compare(
-        systems,
-        pairs,
-        value_of,
-        higher_is_better=metric.higher_is_better,
-        level=settings.level,
-        power=settings.power,
-        samples=settings.samples,
-    )
-    means = summaries(systems, value_of, level=settings.level, samples=settings.samples)
+    comparisons, looks, level = _compared(split, metric, rows, measured, study)
+    samples = study.compare.samples
+    means = summaries(systems, value_of, level=level, samples=samples)
     for row in apart:
-        alone = _systems(split, metric, [row], measured)
-        means += summaries(*alone, level=settings.level, samples=settings.samples)
+        means += summaries(*_systems(split, metric, [row], measured), level=level, samples=samples)
     signatures = {
         seed_run["splits"][split].get("signatures", {}).get(metric.name)
         for row in (*rows, *apart)
@@ -232,6 +332,8 @@ def _table(split: str, metric: Metric, alike: _Alike, measured: _Sums, settings:
     return {
         "split": split,
         "metric": metric.name,
+        "label": metric.label,
+        "looks": looks,
         "higher_is_better": metric.higher_is_better,
         "signature": " ".join(sorted(signature for signature in signatures if signature)),
         "examples": examples[0] if examples else None,
@@ -250,7 +352,12 @@ def _selected(tables: Sequence[Record]) -> Record | None:
         return None
     rows = [row for row in valid_table["rows"] if row["name"] not in valid_table["apart"]]
     best = sorted(rows, key=lambda row: row["mean"], reverse=valid_table["higher_is_better"])[0]
-    return {"metric": valid_table["metric"], "row": best["name"], "mean": best["mean"]}
+    return {
+        "metric": valid_table["metric"],
+        "label": valid_table["label"],
+        "row": best["name"],
+        "mean": best["mean"],
+    }
 
 
 def _lengths(
@@ -291,6 +398,7 @@ def _lengths(
     return {
         "split": split,
         "metric": name,
+        "label": metric.label,
         "words": [title for title, _ in groups],
         "examples": [int(inside.sum()) for _, inside in groups],
         "rows": values,
@@ -337,7 +445,8 @@ def row_of(table: Record | None, name: str) -> Record | None:
 def comparison_of(record: Record, table: Record | None, name: str) -> Record | None:
     """Return the comparison of a row with the baseline in a table."""
     pairs = table["comparisons"] if table else []
-    pair = (record["baseline"], name) if record["pairs"] == "baseline" else (BASELINE, name)
+    first = record["baseline"] if record["pairs"] == "baseline" else record["rows"][0]["name"]
+    pair = (first, name)
     return next(
         (
             comparison

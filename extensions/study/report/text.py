@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ....specs.escaping import csv_cell, markdown, markdown_block
 from .commands import commands
 from .conclusions import conclude, conclusion_of, probability, size_of
+from .procedures import extra_tables
 from .record import (
     Record,
     comparison_of,
@@ -20,6 +21,8 @@ from .record import (
     row_of,
     trainings_of,
 )
+from .targets import spent, title_of_target
+from .tuning import chosen_text
 
 CAN, CANNOT = "What can be concluded", "What cannot be concluded"
 CONCLUSION = "conclusion"
@@ -56,7 +59,7 @@ def method(record: Record, *, intervals: bool = False, tests: bool = True) -> st
         words += f" {have[0].upper()}{have[1:]}"
     if tests and any(pair["p"] is not None for pair in pairs):
         words += " Differences are tested with Holm's correction for all comparisons of a table."
-    return words
+    return f"{words} {record['sequential']}".rstrip()
 
 
 def sentence(text: str) -> str:
@@ -74,6 +77,8 @@ def cells(record: Record) -> tuple[list[str], list[list[str]]]:
     others = [other for other in record["tables"] if other is not table]
     metric = f"{table['split']} {table['metric']}" if table else "metric"
     head = ["row", "parameters", metric, "difference", "p", CONCLUSION]
+    target = record["target"]
+    head += [f"updates to {title_of_target(target)}"] if target else []
     head += [f"{other['split']} {other['metric']}" for other in others]
     lines = []
     for row in record["rows"]:
@@ -81,6 +86,7 @@ def cells(record: Record) -> tuple[list[str], list[list[str]]]:
         pair = comparison_of(record, table, name)
         line = [row["name"], f"{row['costs']['parameters']:,}", mean_of(table, name)]
         line += [*_difference(pair, decimals_of(table)), conclusion_of(row, table, pair)]
+        line += [spent(target, row["name"], "updates")] if target else []
         lines.append([*line, *(mean_of(other, name) for other in others)])
     return head, lines
 
@@ -153,23 +159,23 @@ def rule(columns: int, words: Sequence[int] = (0,)) -> str:
     return f"| {' | '.join('---' if column in words else '---:' for column in range(columns))} |"
 
 
-def report_markdown(record: Record, picture: str = "") -> str:
+def report_markdown(record: Record, pictures: Mapping[str, str] | None = None) -> str:
     """Return the report as Markdown.
 
     Args:
-        record: record of the study.
-        picture: name of the picture of the differences, beside the file; `""` if there is none.
+        record: record of the study with its labels.
+        pictures: names of the files of figures beside it, by the name of the figure.
     """
-    return "\n".join(_markdown(record, picture)) + "\n"
+    return "\n".join(_markdown(record, pictures or {})) + "\n"
 
 
-def _markdown(record: Record, picture: str) -> Iterator[str]:
+def _markdown(record: Record, pictures: Mapping[str, str]) -> Iterator[str]:
     yield from (f"# {markdown(record['study'])}", "")
     if record["doc"]:
         yield from (markdown(record["doc"]), "")
-    if picture:
+    if "effects" in pictures:
         title = markdown(f"differences{against(record)}")
-        yield from (f"![{title}]({picture})", "")
+        yield from (f"![{title}]({pictures['effects']})", "")
     for title, sentences in zip((CAN, CANNOT), conclude(record), strict=True):
         if sentences:
             yield from (
@@ -190,11 +196,20 @@ def _markdown(record: Record, picture: str) -> Iterator[str]:
         name = markdown(record["selected"]["row"])
         yield f"The validation data selects **{name}** ({selected_of(record)})."
         yield ""
+    shown = set[str]()
+    for table in extra_tables(record):
+        yield from (f"## {markdown(table.title)}", "")
+        if table.figure in pictures and table.figure not in shown:
+            shown.add(table.figure)
+            yield from (f"![{markdown(table.title)}]({pictures[table.figure]})", "")
+        yield from (line(table.head), rule(len(table.head)), *map(line, table.lines), "")
+        yield from (markdown(" ".join(table.notes)), "")
     if record["lengths"]:
         yield from _lengths(record["lengths"])
     yield from ("## Rows", "")
     for row in record["rows"]:
-        doc = f"{row['doc']} {row['solved']}".strip()
+        tuned = f"Tuned: {chosen_text(row)}." if row["tuned"] else ""
+        doc = " ".join(part for part in (row["doc"], row["solved"], tuned) if part)
         yield f"**{markdown(row['name'])}**{': ' + markdown(doc) if doc else ''}"
         yield from ("", markdown_block(row["changes"] or ["the baseline"], "text"), "")
     yield from ("## Commands", "", markdown_block(commands(record), "sh"))

@@ -10,6 +10,7 @@ from typing import Any
 from ....plugin import InputError, did_you_mean, write_beside
 from ..jobs import json_text
 from .forms import FORMS, Form
+from .labels import labelled
 from .latex import latex
 from .page import page
 from .record import Record, study_record
@@ -23,8 +24,8 @@ def write_report(
 ) -> tuple[Record, list[Path]]:
     """Write the report of the jobs that are done.
 
-    The SVG is the picture of the differences, which the Markdown shows if both are written; there
-    is none before two rows have a result.
+    SVG and PDF are the figures: of the differences, the losses, and what is tuned or fitted.  The
+    Markdown shows them if both are written; there is none of what has no result yet.
 
     Args:
         out: folder of the study.
@@ -41,25 +42,38 @@ def write_report(
         if form not in FORMS:
             raise InputError(f"unknown form '{form}'", help=did_you_mean(form, FORMS))
     record = study_record(out)
-    from .plots import effects
+    from .plots import figures
 
-    picture = effects(record) if {"html", "svg"} & {*forms} else ""
-    shown = f"{record['study']}.svg" if picture and "svg" in forms else ""
-    makers: Mapping[Form, Callable[[], str]] = {
-        "html": lambda: page(record, out, picture),
-        "md": lambda: report_markdown(record, shown),
-        "svg": lambda: picture,
-        "tex": lambda: latex(record),
-        "csv": lambda: table_csv(record),
-        "json": lambda: json_text(_finite(record)),
+    shown, study = labelled(record), record["study"]
+    svg = figures(shown, "svg") if {"html", "svg"} & {*forms} else {}
+    pdf = figures(shown, "pdf") if "pdf" in forms else {}
+    pictures = {name: _file(study, name, "svg") for name in svg} if "svg" in forms else {}
+    makers: Mapping[Form, Callable[[], Mapping[str, bytes]]] = {
+        "html": lambda: _one(page(shown, out, {name: file.decode() for name, file in svg.items()})),
+        "md": lambda: _one(report_markdown(shown, pictures)),
+        "svg": lambda: svg,
+        "pdf": lambda: pdf,
+        "tex": lambda: _one(latex(shown)),
+        "csv": lambda: _one(table_csv(record)),
+        "json": lambda: _one(json_text(_finite(record))),
     }
-    paths = []
+    paths, folder = [], out / FOLDER if to is None else to
     for form in FORMS:
-        if form in forms and (form != "svg" or picture):
-            path = (out / FOLDER if to is None else to) / f"{record['study']}.{form}"
-            write_beside(path, makers[form]().encode(), "report")
+        for name, content in makers[form]().items() if form in forms else ():
+            path = folder / _file(study, name, form)
+            write_beside(path, content, "report")
             paths.append(path)
     return record, paths
+
+
+def _one(text: str) -> dict[str, bytes]:
+    """Return the only file of a form by its name."""
+    return {"": text.encode()}
+
+
+def _file(study: str, name: str, form: Form) -> str:
+    """Return the name of a file; the figure of the differences has that of the study alone."""
+    return f"{study}.{form}" if name in ("", "effects") else f"{study}-{name}.{form}"
 
 
 def _finite(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ....specs.findings import Finding, pointer
+from ....specs.findings import Finding, did_you_mean, pointer
 from ...checkpoint.curve import changes_gradually, misplaced
 from ...data.columns.column_settings import (
     ClassSettings,
@@ -118,6 +118,10 @@ def _curves(run: Run, *, shortened: bool) -> Iterator[Finding]:
 def _evaluation(run: Run) -> Iterator[Finding]:
     """Yield a finding for each setting of the validations that has no effect."""
     settings = run.evaluate
+    names = [metric.name for metric in run.metrics()]
+    for name in settings.until.keys() - {*names}:
+        help_ = did_you_mean(name, names) or "add it to 'evaluate.metrics'"
+        yield unused(pointer("evaluate", "until", name), f"nothing measures '{name}'", help_)
     fields_set = settings.model_fields_set
     if run.predict is None:
         if "rows" in fields_set and settings.rows is not None:

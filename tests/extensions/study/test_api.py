@@ -103,7 +103,7 @@ def test_a_run_returns_what_its_report_says(toy_study: Writer, tmp_path: Path) -
     assert report.failed == {}
     assert [(one.baseline, one.other) for one in report.comparisons] == [("baseline", "one")]
     assert len(report.conclusions) == 1
-    forms = {".html", ".md", ".svg", ".tex", ".csv", ".json"}
+    forms = {".html", ".md", ".svg", ".pdf", ".tex", ".csv", ".json"}
     assert {path.suffix for path in report.paths} == forms
     assert "after 4 updates" in report.unclear[-1]
     assert {job.state for job in study.status()} == {"done"}

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from weft.extensions.study.report.conclusions import conclude
-from weft.extensions.study.report.plots import curves, effects
+from weft.extensions.study.report.plots import figures
 
 
 def compared(**verdicts: tuple[float, float, float, str]) -> dict[str, Any]:
@@ -48,7 +48,16 @@ def compared(**verdicts: tuple[float, float, float, str]) -> dict[str, Any]:
         "rows": rows,
         "tables": [{**table, "comparisons": pairs}],
         "primary": {"split": "test", "metric": "bleu"},
+        "tuning": None,
+        "target": None,
+        "ladders": {},
+        "sequential": "",
     }
+
+
+def drawn(record: dict[str, Any], name: str) -> str:
+    """Return a figure as SVG; `""` if there is none."""
+    return figures(record, "svg", [name]).get(name, b"").decode()
 
 
 FOUR = {
@@ -102,7 +111,7 @@ def marks(picture: str) -> dict[str, list[tuple[float, float, str]]]:
 @pytest.mark.integration
 def test_the_picture_shows_differences_to_scale() -> None:
     """Best first, equal distances for equal differences, and an arrow for one that is far away."""
-    picture = effects(compared(**FOUR))
+    picture = drawn(compared(**FOUR), "effects")
 
     titles = [text for text in texts(picture) if text in FOUR]
     assert titles == ["best", "small", "worse", "<far>"]
@@ -118,7 +127,7 @@ def test_the_picture_shows_differences_to_scale() -> None:
 @pytest.mark.integration
 def test_an_interval_is_drawn_to_scale() -> None:
     """It is 2.0 long, and the differences 2.0 and 0.5 are 1.5 apart."""
-    picture = effects(compared(**FOUR))
+    picture = drawn(compared(**FOUR), "effects")
 
     (best, line, look), (small, *_), *_ = marks(picture)["point"]
     color = look.partition("fill: ")[2][:7]
@@ -134,11 +143,11 @@ def test_a_picture_has_a_label_and_always_the_same_text() -> None:
     record = compared(**FOUR)
     record["tables"][0]["metric"] = record["primary"]["metric"] = "<$x$>"
 
-    picture = effects(record)
+    picture = drawn(record, "effects")
 
     assert ET.fromstring(picture).attrib["aria-label"] == "differences in <$x$> on test"
     assert "difference in <$x$> from baseline, test" in texts(picture)
-    assert picture == effects(record)
+    assert picture == drawn(record, "effects")
     assert 'id="figure' not in picture
 
 
@@ -148,9 +157,9 @@ def test_one_difference_is_drawn_at_its_place() -> None:
     pair = compared(one=(0.0, 0.0, 0.0, "not distinguishable"))
     pair["tables"][0]["comparisons"][0] |= {"low": None, "high": None}
 
-    assert "+0.00" in texts(effects(pair))
-    assert len(marks(effects(pair))["point"]) == 1
-    assert effects({**pair, "primary": None}) == ""
+    assert "+0.00" in texts(drawn(pair, "effects"))
+    assert len(marks(drawn(pair, "effects"))["point"]) == 1
+    assert drawn({**pair, "primary": None}, "effects") == ""
 
 
 @pytest.mark.integration
@@ -164,7 +173,7 @@ def test_infinite_and_very_large_differences_are_drawn_at_the_edge() -> None:
         c=(1.0, -1.0, 2.0, chance),
         wide=(0.5, -30.0, 31.0, chance),
     )
-    picture = effects(record)
+    picture = drawn(record, "effects")
 
     names = [text for text in texts(picture) if text in ("c", "wide", "a", "b", "nan")]
     assert names == ["c", "wide", "a", "b", "nan"]
@@ -175,7 +184,7 @@ def test_infinite_and_very_large_differences_are_drawn_at_the_edge() -> None:
     assert "+2" in texts(picture)
     assert "+30" not in texts(picture)
     for only in (float("inf"), float("nan")):
-        ET.fromstring(effects(compared(x=(only, only, only, "not tested"))))
+        ET.fromstring(drawn(compared(x=(only, only, only, "not tested")), "effects"))
 
 
 @pytest.mark.integration
@@ -183,7 +192,7 @@ def test_pairs_of_rows_have_labels_with_both_names() -> None:
     """If all rows are compared with each other, no baseline is named."""
     record = compared(**FOUR) | {"pairs": "all"}
 
-    picture = effects(record)
+    picture = drawn(record, "effects")
 
     assert "best against baseline" in texts(picture)
     assert "from baseline" not in picture
@@ -235,7 +244,7 @@ def test_labels_of_the_axis_of_losses_differ(low: float, high: float) -> None:
     """They have the digits of the distance between them, without an offset."""
     record = {"rows": [{"name": "a", "seeds": {"1": {"curve": [[1, low], [2, high]]}}}]}
 
-    shown = texts(curves(record))
+    shown = texts(drawn(record, "curves"))
 
     labels = [
         float(text.replace(",", "").replace("\N{MINUS SIGN}", "-"))
@@ -256,7 +265,7 @@ def test_each_of_many_rows_has_a_curve_of_its_own() -> None:
         ]
     }
 
-    root = ET.fromstring(curves(record))
+    root = ET.fromstring(drawn(record, "curves"))
 
     height = float(root.attrib["viewBox"].split()[3])
     legend = [text for text in root.iter(f"{SVG}text") if str(text.text).startswith("row-")]

@@ -60,6 +60,10 @@ def recorded(
         "rows": rows,
         "tables": tables,
         "primary": {"split": "test", "metric": "bleu"},
+        "tuning": None,
+        "target": None,
+        "ladders": {},
+        "sequential": "",
     }
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import weft
-from weft.extensions.study.document import Match
 from weft.extensions.study.loading import load_study
 from weft.extensions.study.planning.identity import DataDigests
 from weft.extensions.study.planning.match import solve
 from weft.extensions.study.planning.plan import JobPlan, plan_study
+from weft.extensions.study.procedure import Match
 from weft.runtime.data.settings import FileTokenizerSettings
 from weft.specs.findings import InputError
 
@@ -456,7 +456,7 @@ def test_every_code_of_studies_has_a_paragraph() -> None:
     paragraphs = re.findall(r"^### (Y\d\d)[^\n]*\n(.*?)(?=^#|\Z)", page, re.MULTILINE | re.DOTALL)
 
     used = set(re.findall(r'"(Y\d\d)"', "".join(sources)))
-    assert {code for code, _ in paragraphs} == used == {f"Y0{n}" for n in range(1, 10)}
+    assert {code for code, _ in paragraphs} == used == {f"Y{n:02}" for n in range(1, 14)}
     for _, text in paragraphs:
         assert 0 < text.find("Example: ") < " ".join(text.split()).find("Way out: ")
 

@@ -19,6 +19,7 @@ from weft.extensions.study.loading import load_study
 from weft.extensions.study.planning.plan import plan_study
 from weft.extensions.study.report import page as page_module
 from weft.extensions.study.report.conclusions import conclude
+from weft.extensions.study.report.labels import labelled
 from weft.extensions.study.report.page import page, picture_of, write_pictures
 from weft.extensions.study.report.record import study_record
 from weft.extensions.study.report.text import cells, failures, report_markdown
@@ -102,7 +103,12 @@ class _Page(HTMLParser):
 def test_the_page_needs_no_network_and_escapes_text(out: Path) -> None:
     """No links, no scripts from elsewhere; texts of the study are not markup."""
     _, paths = write_report(out)
-    assert [path.suffix for path in paths] == [".html", ".md", ".svg", ".tex", ".csv", ".json"]
+    figures = [f"toy-study{name}.{form}" for form in ("svg", "pdf") for name in ("", "-curves")]
+    assert [path.name for path in paths] == [
+        *("toy-study.html", "toy-study.md"),
+        *figures,
+        *("toy-study.tex", "toy-study.csv", "toy-study.json"),
+    ]
     text = paths[0].read_text()
     page = _Page()
     page.feed(text)
@@ -122,13 +128,14 @@ def test_tables_have_a_line_for_each_row(out: Path) -> None:
     assert [line[0] for line in lines] == [row["name"] for row in record["rows"]]
     assert {len(line) for line in lines} == {len(head)}
 
-    tex = paths[3].read_text()
+    by_suffix = {path.suffix: path for path in paths}
+    tex = by_suffix[".tex"].read_text()
     body = tex[tex.index(r"\midrule") : tex.index(r"\bottomrule")].strip().splitlines()[1:]
     assert len(body) == 4
     assert r"a+b\_c$^{a}$ & " in body[3]
     assert "$^{a}$ failed: 2 of 2 seeds." in tex
     assert r"100 \% \&" in tex
-    with paths[4].open(newline="") as file:
+    with by_suffix[".csv"].open(newline="") as file:
         found = list(csv.DictReader(file))
     assert len(found) == 3 * 2 * 2 * 2 + 2  # rows, seeds, splits and metrics; and two failures
     score = record["rows"][1]["seeds"]["2"]["splits"]["valid"]["scores"]["bleu"]
@@ -139,7 +146,7 @@ def test_tables_have_a_line_for_each_row(out: Path) -> None:
         == ("swiglu", "2", "valid", "bleu")
     ]
     assert float(same["value"]) == score
-    assert json.loads(paths[5].read_text())["study"] == "toy-study"
+    assert json.loads(by_suffix[".json"].read_text())["study"] == "toy-study"
 
 
 def test_a_row_has_the_picture_of_its_change(out: Path) -> None:
@@ -252,7 +259,9 @@ def test_failed_trainings_are_named_with_their_job_and_the_reason(copy: Path) ->
 
     assert failures(record) == [expected]
     assert f"## Failures\n\n- {markdown(expected)}\n" in report_markdown(record)
-    assert f"<ul class='failed'>\n<li>{html.escape(expected)}</li>" in page(record, copy, "")
+    assert f"<ul class='failed'>\n<li>{html.escape(expected)}</li>" in page(
+        labelled(record), copy, {}
+    )
 
 
 def test_a_study_without_finished_runs_has_a_report(tmp_path: Path) -> None:
@@ -275,8 +284,9 @@ def test_chosen_forms_are_written_to_a_folder(
     assert [path.name for path in to.iterdir()] == ["toy-study.md"]
     assert "toy-study.svg" not in (to / "toy-study.md").read_text()
     assert main([*words, "md", "--form", "svg"]) == 0
-    assert sorted(path.name for path in to.iterdir()) == ["toy-study.md", "toy-study.svg"]
+    names = ["toy-study-curves.svg", "toy-study.md", "toy-study.svg"]
+    assert sorted(path.name for path in to.iterdir()) == names
     assert "](toy-study.svg)" in (to / "toy-study.md").read_text()
     assert "2 of 8 runs have no result: a+b_c." in capsys.readouterr().out
-    with pytest.raises(InputError, match="'pdf'"):
-        write_report(out, to, ["pdf"])  # type: ignore[list-item]
+    with pytest.raises(InputError, match="'png'"):
+        write_report(out, to, ["png"])  # type: ignore[list-item]

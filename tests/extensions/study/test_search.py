@@ -12,9 +12,9 @@ from weft.extensions.study.document import Search
 from weft.extensions.study.loading import load_study, study_of
 from weft.extensions.study.planning.plan import plan_study
 from weft.extensions.study.planning.space import Axis, axes_of, row_at
+from weft.extensions.study.report.search_report import _report, search_record
 from weft.extensions.study.sampling import importances, is_worse, next_point
 from weft.extensions.study.search import Searching
-from weft.extensions.study.search_report import _report, search_record
 from weft.extensions.study.trials import StudyTrial, read_trials, write_trials
 from weft.runtime.cli.main import main
 from weft.specs.findings import SpecError

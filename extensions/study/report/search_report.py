@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...plugin import write_beside
-from ...specs.escaping import markdown
-from .jobs import json_text
-from .planning.space import row_at
-from .report.text import line, rule
-from .sampling import LEAST, importances
-from .search import Searching
-from .trials import StudyTrial
+from ....plugin import write_beside
+from ....specs.escaping import markdown
+from ..jobs import json_text
+from ..planning.space import row_at
+from ..sampling import LEAST, importances
+from ..search import Searching
+from ..trials import StudyTrial
+from .text import line, rule
 
 FOLDER = "report"
 
