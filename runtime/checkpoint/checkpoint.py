@@ -52,6 +52,7 @@ from ..system.strangers import (
     LARGEST_HEADER,
     DamagedError,
     all_tensors_of,
+    checkpoint_in,
     has_file,
     object_in,
     path_in,
@@ -291,7 +292,7 @@ def open_checkpoint(
         near = nearest(folder.name, [p.name for p in folder.parent.glob("*") if p.is_dir()])
         help_ = f"did you mean '{folder.parent / near}'?" if near else "give a checkpoint folder"
         raise InputError("no such checkpoint folder", location=str(folder), help=help_)
-    folder = _of_run(folder)
+    folder = checkpoint_in(folder)
     files = Manifest(folder)
     tensors = "weights" if is_sharded(folder) else "weights.safetensors"
     for name in (tensors, "spec.json", "state.json"):
@@ -326,15 +327,6 @@ def open_checkpoint(
         tokenizers={name: read_in(folder, name) for name in _column_files(files, run)},
         verified=verify,
     )
-
-
-def _of_run(folder: Path) -> Path:
-    """Return the checkpoint to use of the folder of a run; other folders are returned."""
-    if has_file(folder, "spec.json"):
-        return folder
-    inner = (folder / name for name in ("averaged", "best"))
-    regular = (path for path in inner if path.is_dir() and not path.is_symlink())
-    return next((path for path in regular if has_file(path, "spec.json")), folder)
 
 
 def _refuse_excess(files: Manifest, graph: Graph) -> None:

@@ -204,3 +204,12 @@ def _refused(path: Path, problem: str) -> DamagedError:
         location=str(path),
         help="copy the complete folder again; of a run, use another checkpoint",
     )
+
+
+def checkpoint_in(folder: Path) -> Path:
+    """Return the checkpoint to use of the folder of a run; other folders are returned."""
+    if has_file(folder, "spec.json"):
+        return folder
+    inner = (folder / name for name in ("averaged", "best"))
+    regular = (path for path in inner if path.is_dir() and not path.is_symlink())
+    return next((path for path in regular if has_file(path, "spec.json")), folder)

@@ -32,6 +32,7 @@ from ..data.columns.column import Column
 from ..data.columns.labels import CLASSES, LabelColumn
 from ..data.columns.text import TextColumn
 from ..data.prepare import Prepared
+from ..system.strangers import checkpoint_in
 from .objective import Objective, graph_of_inputs
 from .run import Run, Start
 
@@ -60,7 +61,7 @@ class StartPlan:
     @property
     def folder(self) -> Path:
         """Folder of the checkpoint."""
-        return Path(self.settings.checkpoint)
+        return checkpoint_in(Path(self.settings.checkpoint))
 
     def fill(self, model: nn.Module, log: Callable[[str], None]) -> None:
         """Initialize a model with the weights of the checkpoint that fit its graph.
@@ -285,7 +286,7 @@ def start_fits(run: Run, objective: Objective, blocks: Iterable[BlockType]) -> I
     if start is None or not (start.weights or start.freeze):
         return
     try:
-        old = graph_in(Path(start.checkpoint), blocks)
+        old = graph_in(checkpoint_in(Path(start.checkpoint)), blocks)
         old = deployed_graph(old) if start.weights else old
         sized = all(
             type_.size is not None for type_ in objective.columns.values() if type_.kind == "ids"

@@ -14,7 +14,7 @@ from ....specs.findings import Finding, InputError, nearest, pointer
 from ....specs.reader import RUNS, upgrade_format
 from ...checkpoint.manifest import RESERVE
 from ...data.readers.split import Source, reader_of
-from ...system.strangers import object_in
+from ...system.strangers import checkpoint_in, object_in
 from ..recipe.groups import weight_groups
 from ..retention import RESUMABLE, checkpoints
 from ..run import Run
@@ -106,7 +106,7 @@ def start_checkpoint(run: Run) -> Iterator[Finding]:
     if run.start is None:
         return
     start = run.start.checkpoint
-    folder = Path(start)
+    folder = checkpoint_in(Path(start))
     required = ("spec.json", "state.json")
     weights = any((folder / name).exists() for name in ("weights.safetensors", "weights"))
     if not start or not weights or not all((folder / name).is_file() for name in required):
