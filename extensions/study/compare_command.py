@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,6 +60,9 @@ def compare(
     reference: Annotated[
         str | None, file_option("--reference", "Lines that the outputs are compared with.")
     ] = None,
+    source: Annotated[
+        str | None, file_option("--source", "Lines that were translated, which comet reads.")
+    ] = None,
     metrics: Metrics = None,
     json_: Json = False,
     placement: PlaceUncompiled,
@@ -95,14 +98,14 @@ def compare(
             if value is not None:
                 raise wrong(f"--{name}", "it has no effect on files of outputs")
         chosen = chosen or [METRICS.parse("bleu", "--metric")]
-        references = _lines(Path(reference))
         answers = [[_lines(path) for path in side] for side in sides]
-        columns: dict[str | None, Sequence[Any]] = {None: references}
+        column, rows = "target", _rows(reference, source)
     else:
-        if reference is not None:
-            raise wrong("--reference", "the test set of a checkpoint has references")
-        answers, columns, chosen = _predicted(sides, test, data_root, chosen, placement)
-    comparisons = [_compared(metric, answers, columns, (first, second)) for metric in chosen]
+        if reference is not None or source is not None:
+            option = "--source" if reference is None else "--reference"
+            raise wrong(option, "the test set of a checkpoint has references and sources")
+        answers, rows, column, chosen = _predicted(sides, test, data_root, chosen, placement)
+    comparisons = [_compared(metric, answers, rows, column, (first, second)) for metric in chosen]
     if json_:
         print(
             json.dumps(
@@ -114,6 +117,27 @@ def compare(
     same = _equal(*answers)
     for name, means, comparison in comparisons:
         print(_text(name, means, comparison, same=same))
+
+
+def _rows(reference: str, source: str | None) -> list[dict[str, Any]]:
+    """Return the references in a file as rows, with the sources of another one.
+
+    Raises:
+        InputError: a file cannot be read, or they have different numbers of lines.
+    """
+    columns = {"target": _lines(Path(reference))}
+    if source is not None:
+        columns["source"] = _lines(Path(source))
+    if len({len(lines) for lines in columns.values()}) > 1:
+        numbers = " references and ".join(str(len(lines)) for lines in columns.values())
+        raise InputError(
+            f"there are {numbers} sources",
+            location=source,
+            help="line n of one file must belong to line n of the other",
+        )
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
 
 
 def _lines(path: Path) -> list[Any]:
@@ -137,14 +161,15 @@ def _predicted(
     root: str | None,
     metrics: list[Metric],
     placement: dict[str, Any],
-) -> tuple[list[list[list[Any]]], dict[str | None, Sequence[Any]], list[Metric]]:
-    """Return the answers of each checkpoint, the references by column, and the metrics.
+) -> tuple[list[list[list[Any]]], list[dict[str, Any]], str, list[Metric]]:
+    """Return the answers of each checkpoint, the rows, the predicted column, and the metrics.
 
     Raises:
         InputError: a checkpoint cannot be opened, or there is no such test set.
     """
     answers: list[list[list[Any]]] = []
-    columns: dict[str | None, Sequence[Any]] = {}
+    first: list[dict[str, Any]] = []
+    column = ""
     for side in sides:
         answers.append([])
         for path in side:
@@ -159,16 +184,14 @@ def _predicted(
             terminal.notice(f"{path}: predicting {len(rows):,} rows of {name}")
             answers[-1].append(list(model.predictor(None).predict(rows)))
             metrics = metrics or [metric for metric in reading.run.metrics() if _is_sum(metric)]
-            references: dict[str | None, Sequence[Any]] = {
-                key: [row[key] for row in rows] for key in reading.run.data.columns
-            }
-            references[None] = references[str(reading.run.answers)]
-            if columns and references != columns:
+            rows = [{key: row[key] for key in reading.run.data.columns} for row in rows]
+            answered = str(reading.run.answers)
+            if first and (rows, answered) != (first, column):
                 raise InputError("the checkpoints have different test sets", location=str(path))
-            columns = references
+            first, column = rows, answered
     if not metrics:
         raise InputError("the run has no metric that can be compared", help="give --metric bleu")
-    return answers, columns, metrics
+    return answers, first, column, metrics
 
 
 def _is_sum(metric: Metric) -> bool:
@@ -180,7 +203,8 @@ def _is_sum(metric: Metric) -> bool:
 def _compared(
     metric: Metric,
     answers: list[list[list[Any]]],
-    columns: dict[str | None, Sequence[Any]],
+    rows: Sequence[Mapping[str, Any]],
+    column: str,
     names: tuple[str, str],
 ) -> tuple[str, list[float], Comparison]:
     """Return a metric's name, its means and the comparison of both systems.
@@ -194,9 +218,9 @@ def _compared(
     from .comparison import System
     from .comparison import compare as compared
 
-    if metric.needs != "predictions" or metric.column not in columns:
+    if metric.needs != "predictions":
         raise InputError(f"'{metric.name}' cannot be computed from outputs", location="--metric")
-    references = columns[metric.column]
+    references = metric.references(rows, column)
     systems: list[System] = []
     for name, runs in zip(names, answers, strict=True):
         values = tuple(metric.measure(predictions, references).value for predictions in runs)

@@ -43,6 +43,8 @@ class Metric(Named):
     """Whether it takes predictions and references, or only the mean losses of the validation."""
     takes: ClassVar[tuple[str, ...]] = ()
     """Types of the columns whose values it compares, such as `text`; empty for any type."""
+    reads: ClassVar[tuple[str, ...]] = ()
+    """Settings that name further columns that it reads, such as that of the source."""
 
     written: ClassVar[str] = ""
     """Its name in publications, such as `BLEU`; empty: its type."""

@@ -14,6 +14,7 @@ SHIPPED = {
     "bleu_lc": ".text:BleuLowercase",
     "chrf": ".text:Chrf",
     "ter": ".text:Ter",
+    "comet": ".comet:Comet",
     "exact_match": ".text:ExactMatch",
     "accuracy": ".labels:Accuracy",
     "f1": ".labels:F1",

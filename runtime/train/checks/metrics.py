@@ -51,6 +51,14 @@ def wrong_metrics(run: Task, places: Places) -> Iterator[Finding]:
                 did_you_mean(column, run.data.columns),
             )
             continue
+        for setting in metric.reads:
+            if (further := getattr(metric, setting)) not in run.data.columns:
+                yield _wrong(
+                    f"{at}/{setting}",
+                    f"the metric '{metric.type}' reads the column '{further}', which does not"
+                    " exist",
+                    did_you_mean(further, run.data.columns),
+                )
         kind = run.data.columns[column].type
         if metric.takes and kind not in metric.takes:
             yield _wrong(
