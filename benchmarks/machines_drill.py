@@ -9,7 +9,7 @@ mount of its own.  On each, the same command starts torchrun and `weft train --r
 unshared    the machines have no common folder: refused at the start, before an update
 shared      nothing happens: the reference for the same bits
 worker      a worker is killed with SIGKILL: torchrun restarts all
-agent       a torchrun is killed with SIGKILL, and started again: both continue
+agent       a torchrun is killed with SIGKILL, the other one stopped, and both started again
 sizes       stopped and continued with one process, with 2 x 1, and with 2 x 2
 stops       SIGTERM to both, again and again, each followed by the same command
 
@@ -240,12 +240,12 @@ class Drill:
         self.expect("worker", bits=True)
 
     def killed_agent(self) -> None:
-        """The torchrun of the second machine is killed, and comes back."""
+        """The torchrun of the second machine is killed; a scheduler then stops the first one."""
         self.both("agent")
         self.until(lambda: self.newest("agent") > 0, "agent")
         self.pair[1].processes[-1].kill()
-        self.pair[1].processes[-1].wait()
-        self.start("agent", self.pair[1])
+        self.terminate()
+        self.both("agent")
         self.codes()
         self.expect("agent", bits=True)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 from typer.main import get_command
-from weft.runtime.cli.main import app, load_commands
+from weft.runtime.cli.main import app, completed, load_commands
 from weft.runtime.data.readers.split import Split
 from weft.runtime.data.table_settings import DataSettings, Tokenizers
 from weft.runtime.decode.predictors.registry import PREDICTORS
@@ -55,7 +55,7 @@ def test_every_command_exists() -> None:
             command = commands[name]
             if hasattr(command, "commands"):
                 command = command.commands[words.pop(0)]
-            command.make_context(name, words)
+            command.make_context(name, completed(words))
             checked += 1
     assert checked > 100
 

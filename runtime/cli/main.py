@@ -125,14 +125,14 @@ OPTIONAL = {"--resume": ("newest", "auto")}
 """Options whose value may be left out, and their values; the first one is meant then."""
 
 
-def _completed(words: Sequence[str]) -> list[str]:
+def completed(words: Sequence[str]) -> list[str]:
     """Return the words of a command line with the values that are left out."""
-    completed: list[str] = []
-    for word, following in zip(words, (*words[1:], ""), strict=True):
-        completed.append(word)
+    complete: list[str] = []
+    for word, following in zip(words, (*words[1:], ""), strict=False):
+        complete.append(word)
         if word in OPTIONAL and following not in OPTIONAL[word]:
-            completed.append(OPTIONAL[word][0])
-    return completed
+            complete.append(OPTIONAL[word][0])
+    return complete
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: words of the command line after `weft`; default: those of this process.
     """
     _open_streams()
-    words = _completed(sys.argv[1:] if arguments is None else arguments)
+    words = completed(sys.argv[1:] if arguments is None else arguments)
     try:
         load_commands(words[0] if words else "")
         _built(*app.registered_commands, *app.registered_groups)(words, prog_name="weft")
