@@ -31,6 +31,7 @@ from .search.logits_processors import (
 from .search.search import Prompts, beam_search, sample
 from .settings import BeamSearch, Hypothesis, Sampling, TextOf
 from .stepper import EnsembleStepper, ModelStepper
+from .threads import threads_for
 
 if TYPE_CHECKING:
     from .search.constraints import Avoidance, Inclusion
@@ -145,7 +146,8 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
     bos = Prompts.of(prompts, device) if prompts else special_tokens.begin
     ids: dict[str, Any] = {"bos": bos, "eos": ends, "pad": special_tokens.pad}
     never = special_tokens.never
-    with torch.autocast(device.type, torch.bfloat16, enabled=half):
+    threads = threads_for(models, len(requests) * search.rows)
+    with threads, torch.autocast(device.type, torch.bfloat16, enabled=half):
         fixed = inputs.fixed(source_NS, mask_NS, [request.others for request in requests])
         shape = {
             "beams": search.rows,
