@@ -5,6 +5,8 @@
 #
 #   PIP_ARGS   extra arguments for pip install, such as another index
 #   PYTHON     interpreter to use (default: the newest suitable one)
+#   LOCKED     cpu or cuda: install only files with the digests of tools/locked.txt, and PyTorch for
+#              processors alone, whose files pip does not check, or that of PyPI, which it does
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -78,7 +80,7 @@ install_graphviz() {
     say "graphviz could not be installed; weft draw needs it: apt-get install graphviz"
 }
 
-now=$(cat pyproject.toml constraints.txt .ci/setup.sh .ci/weft_build.py | cksum)
+now=${LOCKED:-}$(cat pyproject.toml constraints.txt tools/locked*.txt .ci/setup.sh .ci/weft_build.py | cksum)
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$now" ] && [ -e .editable/weft ] && .venv/bin/python -c 'import weft' 2>/dev/null; then
     touch "$stamp"
     exit 0
@@ -91,6 +93,19 @@ rm -f "$stamp"
 : >"$log"
 install_graphviz
 say "installing weft and its tools (the first installation takes minutes; log: $log)"
-# shellcheck disable=SC2086 # PIP_ARGS may contain several words
-logged .venv/bin/python -m pip install --disable-pip-version-check ${PIP_ARGS:-} -c constraints.txt -e '.[dev]'
+# PIP_ARGS may contain several words.
+install() { logged .venv/bin/python -m pip install --disable-pip-version-check ${PIP_ARGS:-} "$@"; }
+case "${LOCKED:-}" in
+    '') install -c constraints.txt -e '.[dev]' ;;
+    cpu) install --no-deps "$(grep '^torch==' constraints.txt)" ;;
+    cuda) install --no-deps --require-hashes -r tools/locked-torch.txt ;;
+    *) fail "LOCKED is cpu, cuda or empty, not '$LOCKED'" ;;
+esac
+if [ -n "${LOCKED:-}" ]; then
+    # What has no wheel is built without isolation, into which pip would install without digests.
+    install --require-hashes -r tools/release.txt
+    install --no-deps --no-build-isolation --require-hashes -r tools/locked.txt
+    install --no-deps --no-build-isolation -e .
+    logged .venv/bin/python -m pip check
+fi
 printf '%s\n' "$now" >"$stamp"

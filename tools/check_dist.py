@@ -8,7 +8,9 @@ A checkout hides mistakes of packaging: a file that is missing in the wheel is s
 the code.  So this script works in a temporary folder, in fresh virtual environments.  In each it
 checks and draws specs, opens the studio, asks the language server, trains the demo for a few
 updates, translates with the averaged checkpoint, and serves it over HTTP until SIGTERM; all without
-node.  The variable PIP_ARGS holds extra arguments for `pip install`, as for `make`.
+node.  The variable PIP_ARGS holds extra arguments for `pip install`, as for `make`.  If LOCKED is
+set, only files with the digests of `locked.txt` and `locked-torch.txt` are installed: a program of
+another package could change what is about to be released.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lock import LOCKED, TORCH
+
 ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = ("serve", "demo", "studio", "lsp")
 """Extras to install, where the distribution has them."""
@@ -57,6 +61,10 @@ FEW_UPDATES = 20
 """Updates of the demo, unless all are requested."""
 SERVER_STARTS = 180
 """Seconds after which a server that is not ready has failed."""
+
+
+BUILDERS = ROOT / "tools" / "release.txt"
+"""What builds distributions, with digests."""
 
 
 def say(text: str) -> None:
@@ -120,11 +128,19 @@ class Installed:
         say(f"  {time.monotonic() - began:6.1f} s  {shown[:110]}")
         return done.stdout
 
-    def install(self, *what: str) -> None:
-        """Install packages with the pinned versions."""
+    def install(self, distribution: str) -> None:
+        """Install a distribution with the pinned versions of its dependencies."""
         arguments = shlex.split(os.environ.get("PIP_ARGS", ""))
-        pinned = ("-c", str(ROOT / "constraints.txt"))
-        self.run("python", "-m", "pip", "install", "--quiet", *arguments, *pinned, *what)
+        install = ("python", "-m", "pip", "install", "--quiet", *arguments)
+        if not os.environ.get("LOCKED"):
+            self.run(*install, "-c", ROOT / "constraints.txt", distribution)
+            return
+        files = [word for path in (LOCKED, TORCH) for word in ("-r", path)]
+        self.run(*install, "--require-hashes", "-r", BUILDERS)
+        alone = (*install, "--no-deps", "--no-build-isolation")
+        self.run(*alone, "--require-hashes", *files)
+        self.run(*alone, distribution)
+        self.run("python", "-m", "pip", "check")
 
 
 def _project() -> dict[str, Any]:
@@ -135,8 +151,7 @@ def _project() -> dict[str, Any]:
 def build(out: Path, folder: Path) -> None:
     """Build the source distribution, and the wheel from it; check how PyPI would show them."""
     tools = Installed(folder / "build")
-    pinned = ("--require-hashes", "-r", ROOT / "tools" / "release.txt")
-    tools.run("python", "-m", "pip", "install", "--quiet", *pinned)
+    tools.run("python", "-m", "pip", "install", "--quiet", "--require-hashes", "-r", BUILDERS)
     shutil.rmtree(out, ignore_errors=True)
     tools.run("python", "-m", "build", "--no-isolation", "--outdir", out, ROOT)
     checks = Installed(folder / "checks")  # what has no digests touches no distribution before

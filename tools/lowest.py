@@ -16,6 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 CONTRIBUTORS = ("dev", "fuzz", "benchmarks", "parity")
 """Extras for work on Weft itself."""
+UNPINNED = ("import-linter",)
+"""Contributors' tools that need newer libraries than Weft, so that pip chooses an older version."""
 REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[\w,-]+\])?\s*(?:(>=|==)\s*([\d.]+))?$")
 
 
@@ -51,8 +53,7 @@ def lowest() -> dict[str, str]:
             bounds = dict(map(bound, listed)) | bounds  # an extra may need more than the base
     tools = {name: pins()[name] for name, _ in map(bound, requirements()["dev"]) if name in pins()}
     bounds = tools | bounds
-    bounds.pop("weft", None)
-    return bounds
+    return {name: bounds[name] for name in bounds if name not in ("weft", *UNPINNED)}
 
 
 def main() -> None:

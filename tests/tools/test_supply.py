@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from lock import EXTRAS, LOCKED, TORCH
+from lowest import bound, pins, requirements
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
@@ -39,6 +41,52 @@ def test_what_builds_a_release_has_digests() -> None:
 
     assert all(re.fullmatch(r"[\w-]+==[\d.]+( --hash=sha256:[0-9a-f]{64})+", pin) for pin in pins)
     assert {"build", "setuptools"} <= {pin.partition("==")[0] for pin in pins}
+
+
+@pytest.mark.parametrize("path", [LOCKED, TORCH], ids=lambda path: path.name)
+def test_what_is_locked_has_digests(path: Path) -> None:
+    """One without any turns the check off for all, or stops pip."""
+    comment, *lines = path.read_text().splitlines()
+
+    assert comment.startswith("#")
+    for line in lines:
+        assert re.fullmatch(r"[\w.-]+==\S+( ; [^#]+?)?( --hash=sha256:[0-9a-f]{64})+", line), line
+
+
+def locked() -> dict[str, str]:
+    """Return the locked versions by name."""
+    lines = [*LOCKED.read_text().splitlines()[1:], *TORCH.read_text().splitlines()[1:]]
+    pairs = (line.split(" ", 1)[0].split("==") for line in lines)
+    return dict(pairs)
+
+
+def test_locked_versions_are_those_of_the_constraints() -> None:
+    """After a change of `constraints.txt`, `tools/lock.py` must run."""
+    versions = locked()
+
+    assert versions.items() >= {
+        (name, version) for name, version in pins().items() if name in versions
+    }
+
+
+@pytest.mark.parametrize("extra", ["", *EXTRAS])
+def test_everything_that_an_extra_names_is_locked(extra: str) -> None:
+    """CI would not have it; after a change of `pyproject.toml`, `tools/lock.py` must run."""
+    assert {bound(each)[0] for each in requirements()[extra]} <= {*locked(), "weft"}
+
+
+def test_releases_and_ci_install_what_is_locked() -> None:
+    """Only the tests of the lowest and of the newest versions, and of users' way, do not."""
+    release, ci = (
+        (ROOT / f".github/workflows/{name}.yml").read_text() for name in ("release", "ci")
+    )
+
+    assert "      LOCKED: cuda" in release.partition("  attest:")[0]
+    command = r"- run: (\./\.ci/run|make [\w-]+)[^\n]*(\n {8}env:\n {10}LOCKED: cpu)?"
+    by_command = {name: bool(lock) for name, lock in re.findall(command, ci)}
+    assert by_command.pop("make test-lowest") is False
+    assert set(by_command) == {"./.ci/run", "make fast", "make test-docs", "make test-studio"}
+    assert all(by_command.values())
 
 
 def test_the_list_of_a_release_has_every_dependency() -> None:

@@ -11,6 +11,8 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
@@ -79,6 +81,42 @@ def test_a_missing_extra_gives_the_pip_command(
     assert "pip install 'weft[serve]'" in capsys.readouterr().err
 
 
+@contextmanager
+def serving(checkpoint: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Start `weft serve` as a process; yield it, with its port, when it is ready."""
+    command = [sys.executable, "-m", "weft", "serve", str(checkpoint), "--port", "0"]
+    command += ["--compile", "off", "--device", "cpu", "--precision", "float32"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        addresses = (re.search(r"http://127.0.0.1:(\d+)", line) for line in process.stderr)
+        yield process, next(int(match[1]) for match in addresses if match)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.slow
+def test_requests_sent_just_before_the_signal_are_answered(toy_checkpoint: Path) -> None:
+    """They lie in the buffers of the system when the signal interrupts the server."""
+    body = b'{"source": "sun moon"}'
+    head = "POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    with serving(toy_checkpoint) as (process, port), ExitStack() as stack:
+        clients = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), SECONDS))
+            for _ in range(56)
+        ]
+        for client in clients:
+            client.sendall(request)
+        process.send_signal(signal.SIGTERM)
+        answers = Counter(client.recv(1 << 16).split(b"\r\n")[0] for client in clients)
+        code = process.wait(SECONDS)
+
+    assert answers == {b"HTTP/1.1 200 OK": 56}
+    assert code == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_a_process_stopped_under_load_answers_every_accepted_request(
@@ -88,18 +126,15 @@ def test_a_process_stopped_under_load_answers_every_accepted_request(
     words = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf", "fire", "snow")
     lines = [f"{a} {b}" for a in words for b in words]
     expected = dict(zip(lines, api.open_model(toy_checkpoint).translate(lines), strict=True))
-    command = [sys.executable, "-m", "weft", "serve", str(toy_checkpoint), "--port", "0"]
-    command += ["--compile", "off"]
-    process = subprocess.Popen(
-        [*command, "--device", "cpu", "--precision", "float32"], stderr=subprocess.PIPE, text=True
-    )
     answers, wrong = Counter[int | str](), list[str]()
 
-    def call(number: int, url: str) -> None:
+    def call(number: int, port: int) -> None:
         with httpx.Client(timeout=SECONDS) as client:
             for line in lines[number:] + lines:
                 try:
-                    answer = client.post(f"{url}/translate", json={"source": line})
+                    answer = client.post(
+                        f"http://127.0.0.1:{port}/translate", json={"source": line}
+                    )
                 except httpx.ConnectError:
                     answers["closed"] += 1
                     return
@@ -110,11 +145,8 @@ def test_a_process_stopped_under_load_answers_every_accepted_request(
                 if result["translations"][0]["text"] != expected[line]:
                     wrong.append(line)
 
-    try:
-        assert process.stderr is not None
-        lines_of_log = (re.search(r"http://127.0.0.1:\d+", one) for one in process.stderr)
-        found = next(one for one in lines_of_log if one)
-        callers = [threading.Thread(target=call, args=(n, found[0])) for n in range(12)]
+    with serving(toy_checkpoint) as (process, port):
+        callers = [threading.Thread(target=call, args=(n, port)) for n in range(12)]
         for caller in callers:
             caller.start()
         time.sleep(1.5)
@@ -122,14 +154,12 @@ def test_a_process_stopped_under_load_answers_every_accepted_request(
         for caller in callers:
             caller.join(SECONDS)
         code = process.wait(SECONDS)
-        rest = process.stderr.read()
-    finally:
-        process.kill()
-        process.communicate()
+        assert process.stderr is not None
+        log = process.stderr.read()
 
     assert wrong == []
-    assert code == 0, rest
-    assert "0 sentences unfinished" in rest
+    assert code == 0, log
+    assert "0 sentences unfinished" in log
     assert answers[200] > 12
     # No client was cut off: each ends with a 503 or a closed connection.
     assert answers.keys() <= {200, 503, "closed"}

@@ -147,6 +147,7 @@ def test_blobs_that_are_a_link_are_no_cache(tmp_path: Path) -> None:
         read_in(snapshot, "config.json")
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
 def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
     """Opening one waits until another process writes to it."""
