@@ -93,7 +93,7 @@ rm -f "$stamp"
 : >"$log"
 install_graphviz
 say "installing weft and its tools (the first installation takes minutes; log: $log)"
-# PIP_ARGS may contain several words.
+# shellcheck disable=SC2086 # PIP_ARGS may contain several words
 install() { logged .venv/bin/python -m pip install --disable-pip-version-check ${PIP_ARGS:-} "$@"; }
 case "${LOCKED:-}" in
     '') install -c constraints.txt -e '.[dev]' ;;

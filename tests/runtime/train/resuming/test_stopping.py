@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
+from weft.runtime.cli.common.terminal import Reporter
 from weft.runtime.cli.main import main
 from weft.runtime.decode.predictors.text import TextPredictor
 from weft.runtime.train.history import read
@@ -111,9 +112,10 @@ def test_a_signal_ends_a_prediction_at_once_and_the_resumed_run_validates(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 def test_a_log_that_cannot_be_written_does_not_end_a_training(
-    toy_run: Maker, tmp_path: Path
+    toy_run: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither its lines of progress nor what other libraries print."""
+    monkeypatch.setattr(Reporter, "validated", lambda *_: sys.stdout.write("a library\n"))
     (tmp_path / "run.json").write_text(toy_run().model_dump_json(by_alias=True))
     words = ["train", str(tmp_path / "run.json"), "--out", str(tmp_path / "out")]
 
