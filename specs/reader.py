@@ -230,6 +230,9 @@ def find(name: str, *folders: str) -> Path:
                 "this is a folder", location=name, help="give the path of a file in it"
             )
         siblings = [str(p) for p in path.parent.glob("*.json")] if path.parent.is_dir() else []
+    except PermissionError as error:
+        problem, help_ = "the file cannot be read: Permission denied", "choose another path"
+        raise InputError(problem, location=name, help=help_) from error
     except (OSError, ValueError) as error:
         raise InputError("this is not a valid file name", location=name[:80]) from error
     folder = name.rpartition("/")[0]

@@ -308,3 +308,19 @@ def test_a_missing_file_without_a_similar_one_has_a_way_out_too(tmp_path: Path) 
     with pytest.raises(InputError, match="no such file") as error:
         find(str(tmp_path / "mine.json"))
     assert error.value.help == "give the path of a file"
+
+
+def test_a_file_in_a_closed_folder_is_not_called_a_wrong_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As another user sees it; the tests may run as root, who can open every folder."""
+
+    def refused(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refused)
+
+    with pytest.raises(InputError, match="cannot be read: Permission denied") as caught:
+        find("closed/spec.json", "models")
+
+    assert caught.value.location == "closed/spec.json"

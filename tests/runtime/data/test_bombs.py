@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import struct
 import sys
@@ -64,6 +65,20 @@ HOSTILE = {
     "another format": b"\x93NUMPY\x09\x00",
     "nothing": b"",
 }
+
+
+def test_a_nested_header_is_an_error_also_where_few_frames_are_left() -> None:
+    """Python's reader of literals needs a frame for each bracket, and a server has used many."""
+    content = npy(described("[" * 190 + "]" * 190))
+
+    def read(frames: int) -> None:
+        if frames:
+            read(frames - 1)
+        else:
+            array_of(io.BytesIO(content), len(content))
+
+    with pytest.raises(ValueError, match="nested"):
+        read(sys.getrecursionlimit() - len(inspect.stack(0)) - 150)
 
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
