@@ -37,7 +37,7 @@ class Scores:
 
 
 def score(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
-    """Return the corpus BLEU, lower-cased BLEU and chrF of translations."""
+    """Return the corpus lower-cased BLEU BLEU and chrF of translations."""
     measured = {metric.type: metric.measure(hypotheses, references) for metric in TRANSLATION}
     return Scores(
         {name: measurement.value for name, measurement in measured.items()},
@@ -117,7 +117,7 @@ class Bleu(_SacreBleu):
 class BleuLowercase(_SacreBleu):
     """Corpus BLEU of lower-cased text, from 0 to 100."""
 
-    written: ClassVar[str] = "BLEU, lower-cased"
+    written: ClassVar[str] = "lower-cased BLEU"
 
     type: Literal["bleu_lc"] = "bleu_lc"
     tokenize: Tokenize = "13a"

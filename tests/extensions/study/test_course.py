@@ -18,7 +18,7 @@ from weft.extensions.study.report.ladders import fitted
 from weft.extensions.study.report.sequential import combined, open_pairs, shares_of
 from weft.extensions.study.report.targets import spent
 from weft.runtime.metrics.losses import Nll
-from weft.runtime.metrics.text import Bleu, Chrf
+from weft.runtime.metrics.text import Bleu, BleuLowercase, Chrf
 from weft.specs.findings import SpecError
 
 from .conftest import ONE_ROW, Writer
@@ -136,9 +136,15 @@ def test_there_is_no_mean_time_to_a_target_that_some_seeds_miss() -> None:
 
 def test_metrics_are_spelled_as_in_papers() -> None:
     """And a column or an output follows in brackets."""
-    names = [Bleu().label, Chrf().label, Chrf(word_order=2).label, Nll(output="a").label]
+    names = [
+        Bleu().label,
+        BleuLowercase().label,
+        Chrf().label,
+        Chrf(word_order=2).label,
+        Nll(output="a").label,
+    ]
 
-    assert names == ["BLEU", "chrF", "chrF++", "NLL (a)"]
+    assert names == ["BLEU", "lower-cased BLEU", "chrF", "chrF++", "NLL (a)"]
     assert Bleu().reaches(30.0, 30.0)
     assert not Nll().reaches(2.0, 1.9)
 
