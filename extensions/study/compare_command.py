@@ -132,7 +132,7 @@ def _rows(reference: str, source: str | None) -> list[dict[str, Any]]:
         numbers = " references and ".join(str(len(lines)) for lines in columns.values())
         raise InputError(
             f"there are {numbers} sources",
-            location=source,
+            location=str(source),
             help="line n of one file must belong to line n of the other",
         )
     return [

@@ -170,12 +170,12 @@ class _Process:
                 print(json.dumps(rows), file=self._inputs, flush=True)
             except OSError:
                 self._refuse("the process of unbabel-comet ended")
-            scores = self._answer().get("scores")
+            scores: Any = self._answer().get("scores")
         if not isinstance(scores, list) or len(scores) != len(rows):
             self._refuse(f"unbabel-comet gave no score for each of {len(rows)} translations")
         if not np.isfinite(scores).all():
             self._refuse("a score is not finite")
-        return scores
+        return [float(score) for score in scores]
 
     def close(self) -> None:
         """End the process."""
