@@ -82,7 +82,6 @@ def sizes(
         "batch": batch,
         "accumulate": accumulate,
         "updates": updates,
-        "epochs": max(1, round(updates / in_epoch)),
         "evaluate": 2 * every,
         "checkpoint": every,
         "average": AVERAGE,
