@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,10 +20,18 @@ from ...data.pairs import bpe, lines, pairs
 
 pytestmark = [pytest.mark.slow, pytest.mark.integration]
 
+MARK = f"WEFT_TEST_ENGINE={uuid.uuid4()}"
+"""Variable of the processes of the engines that this test starts."""
+
 
 def content(folder: Path) -> dict[str, bytes]:
     """Return the content of every file below a folder."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def marked() -> dict[str, str]:
+    """Return the environment of an engine."""
+    return {**os.environ, **dict([MARK.split("=")])}
 
 
 def free_port() -> int:
@@ -43,7 +53,7 @@ def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     commands = [[*scheduler, "--host", address], worker, worker]
     with (folder / "log").open("wb") as log:
         processes = [
-            subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            subprocess.Popen(command, stdout=log, stderr=log, env=marked(), start_new_session=True)
             for command in commands
         ]
     try:
@@ -65,7 +75,7 @@ def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     words += ["--disable-usage-stats", "--object-store-memory=100000000", "--block"]
     with (tmp_path_factory.mktemp("ray") / "log").open("wb") as log:
         process = subprocess.Popen(
-            [*command, *words], stdout=log, stderr=log, start_new_session=True
+            [*command, *words], stdout=log, stderr=log, env=marked(), start_new_session=True
         )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
