@@ -41,13 +41,12 @@ ALLOWED = {
     "extensions/interop/export/eject.py": {"read_bytes"},  # the output, which is compared
     "extensions/interop/export/onnx.py": {"read_text"},  # the export that was just written
     "extensions/interop/export/source_bundle.py": {"read_text"},  # code of this package
-    "extensions/study/pool.py": {"open"},  # the log of a job
     "extensions/study/planning/identity.py": {"open"},  # digests of data
     "extensions/study/synthesis.py": {"open"},  # texts of synthetic data
     "extensions/study/jobs.py": {"read_bytes"},  # the file that would be written again
     "extensions/study/transfer.py": {"read_bytes"},  # the same
     "extensions/study/report/page.py": {"read_text"},  # the page's template
-    "extensions/study/worker.py": {"symlink_to"},  # to the prepared data of the study
+    "extensions/study/worker.py": {"open", "symlink_to"},  # its log; the data of the study
 }
 """Files that open others, which are not those of strangers."""
 
