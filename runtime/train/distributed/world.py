@@ -32,7 +32,8 @@ from .parallel_settings import ParallelSettings
 
 PATIENCE = timedelta(hours=2)
 """Timeout of collectives during training: the other processes wait while the main process
-validates or prepares data.  torchrun notices a process that died at once and ends the others."""
+prepares data or measures predictions.  torchrun notices a process that died at once and ends the
+others."""
 MEETING = timedelta(minutes=3)
 """Timeout of the rendezvous at the start, after which torchrun may restart the processes."""
 MAIN, OTHER = "main", "other"
@@ -62,7 +63,7 @@ class World:
 
     @property
     def is_main_process(self) -> bool:
-        """Whether this is the main process, which logs, validates and writes files."""
+        """Whether this is the main process, which logs, measures predictions and writes files."""
         return self.rank == 0
 
     @property
