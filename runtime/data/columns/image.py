@@ -96,6 +96,7 @@ class ImageColumn(Column):
             return value
         if isinstance(value, list):
             try:
+                self._refuse_out_of_range(np.array(value))
                 return np.array(value, dtype=self.settings.dtype)
             except (OverflowError, TypeError, ValueError) as error:
                 raise InputError(
@@ -133,6 +134,19 @@ class ImageColumn(Column):
         shape = tuple(self.settings.size)
         shapes = (shape, shape[1:]) if shape[0] == 1 else (shape,)
         return array_of(file, size, shapes)
+
+    def _refuse_out_of_range(self, numbers: NDArray[Any]) -> None:
+        """Refuse numbers that the type cannot hold; NumPy 1 would store others in their place.
+
+        Raises:
+            OverflowError: a number is out of range.
+        """
+        kind = np.dtype(self.settings.dtype)
+        if kind.kind in "iu" and numbers.size:
+            limits = np.iinfo(kind)
+            if numbers.min() < limits.min or numbers.max() > limits.max:
+                message = f"a number is not from {limits.min} to {limits.max}"
+                raise OverflowError(message)
 
     def _pixels(self, image: Any, location: str) -> NDArray[Any]:
         """Return the values of an image of Pillow, channels first.
