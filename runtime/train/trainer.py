@@ -365,7 +365,9 @@ class Trainer:
         summed = torch.zeros(
             _OWN + len(losses.reported), dtype=torch.float64, device=placement.device
         )
-        rounds = micro_batches.rounds if self.engine.in_step else len(micro_batches.batches)
+        rounds = len(micro_batches.batches)
+        if self.engine.in_step:  # noise may divide batches of one process only
+            rounds = int(self.world.largest(micro_batches.rounds)[0])
         for turn in range(rounds):
             # FSDP needs equal rounds on all ranks: a rank without a batch left repeats its first
             # one with the loss scaled by 0.

@@ -15,7 +15,7 @@ from itertools import count, islice, repeat
 import torch
 
 from ....specs.findings import InputError
-from ...data.planning import Cuts, Rows, stream_plans
+from ...data.planning import Cuts, Rows, plan_rows_in_order, stream_plans
 from ...data.settings import BatchSettings
 from ...data.shards.mixture import MixtureStage
 from ...data.table import Batch, Table
@@ -33,9 +33,10 @@ class MicroBatches:
     position: int
     """Number of batches of that epoch that are used after the update."""
     batches: tuple[tuple[int, Batch], ...]
-    """The batches of this process, each with its number in the update."""
+    """The batches of this process, each with its number in the update; a batch that noise makes
+    larger than its limit is in parts, with numbers after those of the other batches."""
     rounds: int
-    """Largest number of batches of one process."""
+    """Largest number of batches of one process; with parts, processes have others."""
     tokens: Mapping[str, int]
     """Positions of the update on each time axis on all processes, including end tokens, without
     padding."""
@@ -88,9 +89,17 @@ def stream_micro_batches(  # noqa: PLR0913 - all by name but three
         InputError: as for `stream_plans`.
     """
 
-    def read(rows: Rows, epoch: int) -> Batch:
-        batch = data.batch(rows, noise=(seed, epoch))
-        return batch.pinned() if pin else batch
+    def read(rows: Rows, epoch: int, limit: int) -> Iterator[Batch]:
+        """Yield the batch of rows, in parts if noise makes it larger than its limit."""
+        parts = [rows]
+        if data.samples and data.starts is None:
+            lengths = [*data.sampled_lengths(rows, (seed, epoch)).values()]
+            size = settings.model_copy(update={"tokens": limit})
+            parts = [rows[part] for part in plan_rows_in_order(lengths, size, count=len(rows))]
+            parts = parts if len(parts) > 1 else [rows]
+        for part in parts:
+            batch = data.batch(part, noise=(seed, epoch))
+            yield batch.pinned() if pin else batch
 
     rank, data_parallel_size = share
     sizes = repeat(accumulate) if isinstance(accumulate, int) else iter(accumulate)
@@ -112,7 +121,8 @@ def stream_micro_batches(  # noqa: PLR0913 - all by name but three
         )
         for _ in count() if stage.updates is None else range(stage.updates):
             size = next(sizes)
-            per_batch.extend([next(limits)] * size)
+            limit = next(limits)
+            per_batch.extend([limit] * size)
             batches = list(islice(plans, size))
             epoch, position, _, cuts = batches[-1]
             mine = range(rank, size, data_parallel_size)
@@ -120,8 +130,14 @@ def stream_micro_batches(  # noqa: PLR0913 - all by name but three
                 epoch=epoch,
                 position=position,
                 cuts=cuts,
-                batches=tuple((n, read(batches[n].rows, batches[n].epoch)) for n in mine),
-                rounds=-(-size // data_parallel_size),
+                batches=(
+                    parts := tuple(
+                        (n + part * size, batch)
+                        for n in mine
+                        for part, batch in enumerate(read(batches[n].rows, batches[n].epoch, limit))
+                    )
+                ),
+                rounds=max(len(parts), -(-size // data_parallel_size)),
                 tokens={
                     name: sum(int(lengths[batch.rows].sum()) for batch in batches)
                     for name, lengths in data.axes.items()

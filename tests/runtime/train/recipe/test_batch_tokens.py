@@ -263,3 +263,30 @@ def test_the_log_and_the_recipe_show_the_limits(
     lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
     events = [json.loads(line) for line in lines]
     assert any(event.get("target_tokens_per_update", 0) > 0 for event in events)
+
+
+@pytest.mark.parametrize("count", ["padded", "real"])
+def test_noise_does_not_make_batches_larger_than_their_limit(
+    toy_run: Callable[..., Run], tmp_path: Path, count: str
+) -> None:
+    """Typos double the pieces; parts of a batch have all of its rows, and numbers of their own."""
+    run = toy_run(batch={"tokens": 60, "count": count}, accumulate=2)
+    noisy = {"type": "text", "tokenizer": "tokenizer", "noise": [{"type": "typos", "rate": 0.4}]}
+    value = run.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    value["data"]["columns"]["source"] = noisy
+    run = Run.model_validate(value)
+    corpus = api.prepare_run(plan_run(run, ""), tmp_path).train
+    plans = stream_plans(corpus, run.batch_at(1), 5)
+
+    divided = 0
+    for update in islice(stream_micro_batches(corpus, run.batch, 5, accumulate=2), 12):
+        numbers = [number for number, _ in update.batches]
+        divided += len(numbers) > 2
+        assert len({*numbers}) == len(numbers) == update.rounds
+        rows = [row for _, batch in update.batches for row in batch.rows.tolist()]
+        assert sorted(rows) == sorted(row for _, _, part, _ in islice(plans, 2) for row in part)
+        for _, batch in update.batches:
+            ids = batch.inputs["source"]
+            tokens = ids.numel() if count == "padded" else int((ids != 0).sum())
+            assert tokens <= 60 or len(batch.rows) == 1
+    assert divided
