@@ -142,8 +142,10 @@ def _config(
         begin: tokens.get("begin"),
     }
     size = graph.inputs[interface.main].size
+    if interface.head in ("CausalLM", "Seq2SeqLM"):  # beams of transformers 4 read it
+        size = graph.outputs["logits"].axes[-1]
     if size is not None:
-        config["vocab_size"] = int(size)
+        config["vocab_size"] = int(str(size))
     if limit is not None:
         config["max_position_embeddings"] = limit
     if interface.head in ("SequenceClassification", "TokenClassification"):

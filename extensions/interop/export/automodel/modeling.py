@@ -14,7 +14,7 @@ from .....runtime.codegen.module import Program, lower
 from ..eject import GENERATED, ROOT, bundle, head_text
 from ..source_bundle import SourceSymbol
 from .interface import Interface
-from .templates import CONFIGURATION, HEADS
+from .templates import CONFIGURATION, HEADS, TIE
 
 LONGEST = 512
 """Positions for which a decoding state is planned, if the model has no limit."""
@@ -137,6 +137,7 @@ def _fields(graph: Graph, interface: Interface, memory: _Memory) -> dict[str, st
     return {
         "main": arguments[interface.main],
         "ties": json.dumps(ties),
+        "tie": TIE if ties else "",
         "signature": "".join(
             f"        {role}: Tensor | None = None,\n"
             for role in arguments.values()

@@ -44,12 +44,19 @@ class $model($bases):
         super().__init__(config)
         self.model = $root()
         self.post_init()
-
+$tie
     def _init_weights(self, module: nn.Module) -> None:
         """Draw the weights of a module, if they are not loaded."""
         if hasattr(module, "initialize"):
             module.initialize(None)
 '''
+
+TIE = """
+    def _tie_weights(self) -> None:
+        \"\"\"Tie weights that were loaded; transformers 5 does this by `_tied_weights_keys`.\"\"\"
+        self.model.tie()
+"""
+"""Method of models with tied weights."""
 
 
 def _template(imports: str, bases: str, *bodies: str) -> Template:
