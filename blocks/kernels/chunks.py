@@ -87,7 +87,8 @@ def affine_scan(
         torch._check(groups <= 1)  # noqa: SLF001 - checks symbolic sizes
     parts = (_groups(part, axis, groups, size) for part in (factor, term))
     state = None if deeper or start is None else start.unsqueeze(axis)
-    states, passed = list[Tensor](), list[Tensor]()
+    states: list[Tensor] = []  # dynamo cannot call list[Tensor]
+    passed: list[Tensor] = []
     for factor_i, term_i in zip(*(part.unbind(axis + 1) for part in parts), strict=True):
         state = term_i if state is None else product(factor_i, state) + term_i
         states.append(state)

@@ -98,7 +98,8 @@ class DeltaRule(nn.Module):
     ) -> Tensor:
         """Process the next positions of every row; arguments as in `forward`, of R rows."""
         del position
-        old, outputs = state.carried["state"], list[Tensor]()
+        old = state.carried["state"]
+        outputs: list[Tensor] = []
         inputs = self._inputs(query, key, value, beta, log_alpha, mask)
         for parts in zip(*(part.split(1, 2) for part in inputs), strict=True):
             query_RH1K, key_RH1K, value_RH1V, beta_RH11, decay_RH11 = parts
