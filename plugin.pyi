@@ -205,6 +205,7 @@ from .runtime.decode.settings import Writing as Writing
 from .runtime.decode.settings import search_of as search_of
 from .runtime.metrics.digits import aligned as aligned
 from .runtime.metrics.digits import significant as significant
+from .runtime.metrics.losses import Nll as Nll
 from .runtime.metrics.metric import LossMetric as LossMetric
 from .runtime.metrics.metric import Measured as Measured
 from .runtime.metrics.metric import Metric as Metric

@@ -108,7 +108,9 @@ def parts(device: str, *, quick: bool = False) -> list[Part]:
         return [*pytest, *together, "-m", "gpu", *files]
 
     train, decode = ["--tokens", "25000", "--rounds", "8"], ["--sentences", "256", "--rounds", "5"]
-    sizes, decoders, generators = ("base", "gpt2"), DECODERS, GENERATORS
+    sizes: Sequence[str] = ("base", "gpt2")
+    decoders: Sequence[str] = DECODERS
+    generators: Sequence[str] = GENERATORS
     attention, first_update = list[str](), list[str]()
     if quick:
         train = ["--precision", "float32", "--tokens", "128", "--rounds", "1", "--forms", "shipped"]

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from ...plugin import (
     Finding,
+    Nll,
     PathText,
     SettingError,
     Settings,
@@ -20,7 +21,6 @@ from ...plugin import (
     did_you_mean,
     pointer,
 )
-from ...runtime.metrics.losses import Nll
 from ...specs.wording import refuse
 from .procedure import (
     BASELINE,

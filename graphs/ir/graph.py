@@ -491,11 +491,8 @@ class Scope:
     @last_result
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every parameter, by path; the result is not to be changed."""
-        return {
-            f"{node.name}.{name}": shape
-            for node in self.nodes
-            for name, shape in node.weights().items()
-        }
+        pairs = ((node.name, *item) for node in self.nodes for item in node.weights().items())
+        return {f"{node}.{name}": shape for node, name, shape in pairs}
 
     def parameters(self) -> int:
         """Return the number of parameters; a tied one counts at each place that it has."""

@@ -81,8 +81,8 @@ def _measured(dtype: torch.dtype) -> dict[str, float]:
         return [*linears]
 
     copies = [weight.to(dtype).clone() for _ in range(0 if can_pack(dtype) else MATRICES)]
-    plain = [partial(F.linear, weight=copy) for copy in copies] or maps(PackedLinear)
-    variants = plain, maps(quantized.Int8Linear)
+    floats = [partial(F.linear, weight=copy) for copy in copies] or maps(PackedLinear)
+    variants = floats, maps(quantized.Int8Linear)
     gains = {}
     for rows in ROWS:
         x = torch.randn(rows, width, generator=generator)

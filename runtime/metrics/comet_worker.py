@@ -20,7 +20,7 @@ def opened(checkpoint: str) -> Any:
     import torch  # noqa: PLC0415 - after the environment is set
 
     load = torch.load
-    torch.load = lambda *args, **options: load(*args, **{**options, "weights_only": True})  # type: ignore[assignment]
+    torch.load = lambda *args, **options: load(*args, **{**options, "weights_only": True})
     from comet import (  # type: ignore[import-not-found]  # noqa: PLC0415 - reads torch.load
         load_from_checkpoint,
     )

@@ -107,5 +107,5 @@ def _between(number: float, bounds: tuple[int, int]) -> float:
 
 def _round(number: float) -> int:
     """Return a number with two digits that are not 0, rounded down."""
-    unit: int = 10 ** max(0, len(str(int(number))) - 2)
+    unit = int(10 ** max(0, len(str(int(number))) - 2))
     return int(number) // unit * unit
