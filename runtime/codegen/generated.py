@@ -140,11 +140,14 @@ def _keeping_ties(method: Callable[..., Any], ties: tuple[tuple[str, ...], ...])
 
 
 def _is_current(module: ModuleType, graph: Graph) -> bool:
-    """Return whether a generated module uses the blocks of a graph as they are now.
+    """Return whether a generated module is that of a graph, with its blocks as they are now.
 
-    A notebook may define a block again; the module of the old block stays with its models.
+    Not all of a graph is in its source: how a training spreads it over processes is not.  A
+    notebook may define a block again; the module of the old block stays with its models.
     """
     old: Program = vars(module)["__program__"]
+    if replace(old.graph, source=graph.source) != graph:
+        return False
     before, now = _added_blocks(old.graph), _added_blocks(graph)
     if len(before) != len(now) or any(a is not b for a, b in zip(before, now, strict=True)):
         return False

@@ -118,6 +118,23 @@ def test_a_stopped_job_continues_to_the_same_weights(done: Path, copy: Path) -> 
     assert same(weights(job), whole)
 
 
+@pytest.mark.slow
+def test_a_job_may_have_several_processes(tmp_path: Path) -> None:
+    """The run says how many; its losses are those of one process."""
+    losses = []
+    for name, parallel in (("one", {}), ("two", {"parallel": {"processes": 2}})):
+        study = write_study(
+            tmp_path / name, rows=ONE_ROW, seeds=[1], settings={"accumulate": 2, **parallel}
+        )
+        job = written(study, tmp_path / name / "out")[0]
+        assert run_job(job.folder) == "done"
+        lines = (job.folder / "train/metrics.jsonl").read_text().splitlines()
+        losses.append([event["nll"] for event in map(json.loads, lines)])
+
+    assert len(losses[0]) >= 3
+    assert losses[1] == pytest.approx(losses[0], abs=1e-5)
+
+
 def test_a_job_that_another_process_trains_is_running(done: Path, copy: Path) -> None:
     """The state follows the lock, and the lock does not hide a result."""
     jobs = written(write_study(done, rows=ONE_ROW), copy)

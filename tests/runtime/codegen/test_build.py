@@ -16,6 +16,7 @@ from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.graph import Graph
+from weft.graphs.passes.parallel import parallelize
 from weft.runtime.codegen.build import build, build_empty, initialize, tie
 from weft.runtime.codegen.generated import program_of
 from weft.specs.findings import InputError
@@ -192,6 +193,19 @@ def test_the_same_graph_is_the_same_class(graph: GraphOf) -> None:
     assert type(one) is type(two)
     assert program_of(one) is program_of(two)
     assert type(one.encoder[0]) is type(one.encoder[1])
+
+
+def test_a_model_has_the_program_of_its_graph_where_two_have_one_source(graph: GraphOf) -> None:
+    """How a training spreads a graph over processes is not in the source."""
+    alone = graph()
+    spread = parallelize(alone, data="ddp", tensor=1, processes=2)
+    programs = [program_of(build(version)) for version in (alone, spread)]
+
+    assert programs[0].source == programs[1].source
+    assert [program.graph.execution.parallel for program in programs] == [
+        None,
+        spread.execution.parallel,
+    ]
 
 
 def test_tracebacks_show_the_generated_line(graph: GraphOf, inputs: Inputs) -> None:
