@@ -53,9 +53,11 @@ ALLOWED = {
     "runtime/analysis/attention_weights.py: setting of torch": "restored after a call",
     "runtime/decode/graphed.py: table": "graphs of a model, and the memory that they share",
     "runtime/decode/threads.py: setting of torch": "restored after a search",
+    "runtime/metrics/comet_worker.py: setting of torch": "a program of its own",
     "runtime/metrics/comet.py: table": "processes with models of another program",
     "runtime/system/memory.py: table": "the C library of the process",
     "runtime/train/device.py: setting of torch": "restored after a training",
+    "runtime/train/distributed/launch.py: setting of torch": "restored after a training",
     "runtime/train/distributed/world.py: setting of torch": "a rank has a process of its own",
     # Objects that are not modules.
     "runtime/train/recipe/optimize.py: namespace": "what the scaler of float16 sets",

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .precision import uncompiled
+
 GROUP = 16
 """Positions that `affine_scan` computes one after another; groups of them, side by side."""
 DEPTH = 4
-"""Levels of groups in a compiled or exported `affine_scan`: for GROUP ** DEPTH positions."""
+"""Levels of groups in an exported `affine_scan`: for GROUP ** DEPTH positions."""
 
 
 def chunked(part_BHTW: Tensor, chunk: int) -> Tensor:
@@ -53,6 +55,7 @@ def decay_between(passed: Tensor) -> Tensor:
     return between.masked_fill(later_CC.triu(1), float("-inf")).exp()
 
 
+@uncompiled
 def affine_scan(
     factor: Tensor,
     term: Tensor,
@@ -66,7 +69,8 @@ def affine_scan(
 
     Groups of positions are computed side by side, each from a state of zeros; the states at the
     starts of groups are the same recurrence over groups.  Nothing is divided and no logarithm
-    taken, so factors may be zero or negative; those between -1 and 1 do not overflow.
+    taken, so factors may be zero or negative; those between -1 and 1 do not overflow.  It is not
+    compiled, because its loops, with all levels, would take minutes.
 
     Args:
         factor: factors, with positions along `axis`.
@@ -79,7 +83,7 @@ def affine_scan(
     """
     length = term.size(axis)
     groups = (length + GROUP - 1) // GROUP
-    # One compiled graph is valid for every length; otherwise there are only the levels needed.
+    # One exported graph is valid for every length; otherwise there are only the levels needed.
     compiling = torch.compiler.is_compiling()
     deeper = level < DEPTH if compiling else groups > 1
     size = GROUP if compiling or deeper else max(length, 1)
@@ -87,8 +91,7 @@ def affine_scan(
         torch._check(groups <= 1)  # noqa: SLF001 - checks symbolic sizes
     parts = (_groups(part, axis, groups, size) for part in (factor, term))
     state = None if deeper or start is None else start.unsqueeze(axis)
-    states: list[Tensor] = []  # dynamo cannot call list[Tensor]
-    passed: list[Tensor] = []
+    states, passed = list[Tensor](), list[Tensor]()
     for factor_i, term_i in zip(*(part.unbind(axis + 1) for part in parts), strict=True):
         state = term_i if state is None else product(factor_i, state) + term_i
         states.append(state)

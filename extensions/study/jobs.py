@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from filelock import FileLock, Timeout
 
-from ...plugin import InputError, objective_file, significant, write_beside
+from ...plugin import InputError, SpecError, objective_file, significant, write_beside
 from ...runtime.system.strangers import LARGEST_FILE, read_in
 from ...runtime.train.history import read
 from ...specs.form import holds_spec
@@ -168,6 +168,15 @@ def read_json(path: Path, largest: int = LARGEST_FILE) -> Any:
         raise InputError(
             f"cannot read the file: {problem}", location=str(path), help="run the study again"
         ) from error
+
+
+def problem_of(error: BaseException) -> str:
+    """Return why a job failed, on one line."""
+    if isinstance(error, SpecError):
+        return error.findings[0].problem
+    if isinstance(error, InputError):
+        return error.problem
+    return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
 
 
 def error_of(problem: str, *, lost: bool = False) -> dict[str, Any]:

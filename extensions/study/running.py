@@ -18,8 +18,7 @@ from ...plugin import InputError
 from ...runtime.checkpoint.manifest import RESERVE
 from ...runtime.system.executors.executor import ATTEMPTS, LostError, On, Opened, completed, opened
 from ...runtime.system.signals import stopping_signals
-from .jobs import ERROR, LOG, STOP, Job, PoolState, error_of, write_json
-from .worker import problem_of, work
+from .jobs import ERROR, LOG, STOP, Job, PoolState, error_of, problem_of, write_json
 
 POLL = 0.2
 """Seconds between two looks at the jobs."""
@@ -95,6 +94,8 @@ class JobRunner:
             (job.folder / STOP).touch()
 
     def _submitter(self, engine: Opened) -> Callable[[Job], Future[Any]]:
+        from .worker import work  # noqa: PLC0415 - loads torch, which checks do not need
+
         def submit(job: Job) -> Future[Any]:
             self._begun[job] += 1
             (job.folder / STOP).unlink(missing_ok=True)

@@ -26,7 +26,6 @@ from ...plugin import (
     InputError,
     LossMetric,
     Metric,
-    SpecError,
     SumMetric,
     keep_freed_memory,
     losses_of,
@@ -51,6 +50,7 @@ from .jobs import (
     Job,
     Trained,
     error_of,
+    problem_of,
     read_json,
     write_json,
 )
@@ -236,15 +236,6 @@ def run_job(folder: Path, *, kind: str = TASK) -> Outcome:
         except Exception as error:
             _note(folder, problem_of(error))
             raise
-
-
-def problem_of(error: BaseException) -> str:
-    """Return why a job failed, on one line."""
-    if isinstance(error, SpecError):
-        return error.findings[0].problem
-    if isinstance(error, InputError):
-        return error.problem
-    return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
 
 
 def _note(folder: Path, problem: str) -> None:

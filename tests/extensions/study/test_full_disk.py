@@ -232,7 +232,7 @@ def test_a_report_on_a_full_disk_leaves_the_older_one(
     disk = Disk(monkeypatch)
     assert main(words) == 0
     before, files = report_of(copy), disk.taken
-    assert len(before) == files == 6
+    assert len(before) == files == 9
 
     for number in range(files):
         disk.takes(number)

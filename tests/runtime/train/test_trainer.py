@@ -123,7 +123,7 @@ def test_resuming_warns_about_changed_settings(begun_run: Run, begun: Path) -> N
     more = begun_run.model_copy(update={"updates": 6, "seed": 5})
     api.train(more, out=begun, resume=True, listener=LogListener())
 
-    assert "warning: settings differ from the start of the run: updates, seed" in messages
+    assert "warning: settings differ from the start of the run: 'updates', 'seed'" in messages
 
 
 def test_resuming_another_graph_is_refused_with_the_differences(

@@ -125,4 +125,4 @@ def test_dividing_layers_needs_processes(
     with pytest.raises(InputError, match="'tensor' is 2, but there is only one process") as caught:
         api.train(run, out=tmp_path)
 
-    assert "torchrun --nproc-per-node 2" in caught.value.help
+    assert "set 'parallel.processes' to 2" in caught.value.help

@@ -300,7 +300,7 @@ def test_the_best_is_chosen_in_the_direction_of_its_metric(
     values = iter([3.0, 2.0, 4.0, 1.0, 5.0, 6.0, 7.0, 8.0])
     monkeypatch.setattr(
         "weft.runtime.train.context.validator",
-        lambda *_: lambda _: {"nll": 1.0, best: next(values)},
+        lambda *_: lambda *_: {"nll": 1.0, best: next(values)},
     )
     file = objective_run(
         "translation",

@@ -101,7 +101,7 @@ def test_a_resumed_run_may_leave_out_other_passes(toy_run: Maker, tmp_path: Path
     again = begun.model_copy(update={"updates": 8, "without": ("fuse", "kernels")})
     log, _ = trained(again, tmp_path / "run", resume=True)
 
-    assert "warning: settings differ from the start of the run: updates, without" in log.lines
+    assert "warning: settings differ from the start of the run: 'updates', 'without'" in log.lines
     assert "fuse" not in log.passes()
     newest = open_checkpoint(tmp_path / "run/checkpoints/000008")
     assert newest.run["without"] == ["fuse", "kernels"]
