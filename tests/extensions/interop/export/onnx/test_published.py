@@ -26,6 +26,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "megabyte": {
         "patch": 3,
         "d_byte": 4,
+        "d_model": 12,
         "heads": 2,
         "layers": 1,
         "d_local": 8,
