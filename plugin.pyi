@@ -263,3 +263,4 @@ from .graphs.draw.outline import render as render
 from .graphs.draw.outline import render_weights as render_weights
 from .runtime.cli.specs.specs import described_block as described_block
 from .runtime.cli.specs.specs import shipped_lines as shipped_lines
+from .runtime.system.watching import watching as watching

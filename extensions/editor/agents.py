@@ -33,7 +33,7 @@ from ...plugin import (
 from ...runtime.codegen.module import lower
 from ...runtime.spec.check import explanation
 from ...runtime.spec.fixing import fixed
-from ...specs.findings import WeftError
+from ...specs.findings import SpecError, WeftError
 from ...specs.reader import LARGEST, SHIPPED, find, read_text
 from .language.document import document, forget
 
@@ -63,11 +63,9 @@ class Agents:
             text: what to check in place of the file, which need not exist; empty: the file.
         """
         path, text = self._read(spec, text)
-        findings = document(text, path).explored.findings
-        return {
-            "valid": all(finding.level == "warning" for finding in findings),
-            "findings": [finding.as_json() for finding in findings],
-        }
+        doc = document(text, path)
+        findings = [finding.as_json() for finding in doc.explored.findings]
+        return {"valid": doc.valid, "findings": findings}
 
     def fix(self, spec: str, text: str = "", *, write: bool = False) -> dict[str, Any]:
         """Correct what can only have been meant in one way, such as a misspelled name.
@@ -150,7 +148,6 @@ class Agents:
             out: new file to write; without one, the variant is only returned.
         """
         target = self._writable(out) if out else None
-        self._read(spec, "")
         variant = load(self._found(spec)).swap(select, use, **(params or {}))
         if target is not None:
             variant.save(target)
@@ -168,15 +165,15 @@ class Agents:
         """Return the graph of a valid spec.
 
         Raises:
-            ToolError: it has mistakes, or is a run or a study.
+            SpecError: it has mistakes.
+            ToolError: it is a run or a study.
         """
         path, text = self._read(spec, text)
         doc = document(text, path)
-        errors = [finding for finding in doc.explored.findings if finding.level == "error"]
-        if errors:
-            raise ToolError("\n\n".join(map(str, errors)))
+        if errors := [finding for finding in doc.explored.findings if finding.level == "error"]:
+            raise SpecError(errors)
         if doc.graph is None:
-            raise ToolError(f"{spec} is no spec of a model or an objective, but a {doc.kind}")
+            raise ToolError(f"{spec} is not a spec of a model or an objective")
         return doc.graph
 
     def _found(self, spec: str) -> Path:

@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -34,6 +33,7 @@ from ...plugin import (
     records_of,
     settings_of_process,
     values_of,
+    watching,
     write_beside,
 )
 from ...runtime.model.answering import as_json
@@ -152,7 +152,7 @@ def work(folder: Path, kind: str) -> Outcome:
     keep_freed_memory()
     with _logged(folder / LOG):
         try:
-            with _stopped_by(folder / STOP):
+            with watching(lambda: _interrupted_by(folder / STOP), POLL):
                 return run_job(folder, kind=kind)
         except KeyboardInterrupt:
             return "SIGINT"
@@ -188,24 +188,12 @@ def _logged(path: Path) -> Iterator[None]:
                 os.close(copy)
 
 
-@contextmanager
-def _stopped_by(path: Path) -> Iterator[None]:
-    """Send this process SIGINT, once, when a file appears; a training then saves and stops."""
-    ended = threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(POLL):
-            if path.exists():
-                os.kill(os.getpid(), signal.SIGINT)
-                return
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+def _interrupted_by(path: Path) -> bool:
+    """Send this process SIGINT if a file is there; a training then saves and stops."""
+    if not path.exists():
+        return False
+    os.kill(os.getpid(), signal.SIGINT)
+    return True
 
 
 def run_job(folder: Path, *, kind: str = TASK) -> Outcome:

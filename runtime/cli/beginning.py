@@ -105,7 +105,7 @@ for _task, _example in _EXAMPLES.items():
 
 
 @command(
-    "Specs and packages",
+    _OTHERS,
     "weft new spec --from transformer-prenorm -o mine.json",
     name="spec",
     of=new,

@@ -12,7 +12,6 @@ import secrets
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from ....specs.findings import InputError
 from ...system.cores import cores
+from ...system.watching import watching
 from .heartbeat import LAUNCHED
 from .world import OTHER, errors, launched
 
@@ -84,28 +84,16 @@ def all_processes(
         stack.enter_context(_environment({**shared, "RANK": "0", "LOCAL_RANK": "0"}))
         stack.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(threads)
-        stack.enter_context(_reporting(others))
+        stack.enter_context(watching(lambda: _reported(others), _PAUSE))
         yield
 
 
-@contextmanager
-def _reporting(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """Report a process that fails to the others, which may wait for it."""
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(_PAUSE):
-            if any(process.poll() for process in processes):
-                errors().set(OTHER, "a process has ended")
-                return
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
+def _reported(processes: Sequence[subprocess.Popen[bytes]]) -> bool:
+    """Report a process that has failed to the others, which may wait for it."""
+    if not any(process.poll() for process in processes):
+        return False
+    errors().set(OTHER, "a process has ended")
+    return True
 
 
 def _ended(process: subprocess.Popen[bytes]) -> None:

@@ -120,7 +120,7 @@ def test_a_swap_is_written_into_a_new_file_only(tmp_path: Path) -> None:
         ("draw", {"spec": "transformer-tiny", "out": "../picture.svg"}, "is not in"),
         ("fix", {"spec": "transformer-tiny", "write": True}, "does not exist in"),
         ("show", {"spec": "no.json"}, "no such"),
-        ("show", {"spec": "other.json"}, "is no spec"),
+        ("show", {"spec": "other.json"}, "is not a spec"),
         ("blocks", {"name": "attentoin"}, "did you mean 'attention@1'"),
         ("swap", {"spec": "transformer-tiny", "select": "x", "use": "attention@1"}, "x"),
     ],
