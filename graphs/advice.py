@@ -15,7 +15,7 @@ from ..specs.findings import Finding, did_you_mean, pointer, respelled
 from ..specs.text_edits import Edit, Fix, adding, removing
 from .ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope
 from .ir.traverse import holds_model, scopes, uses
-from .ir.value_type import Axis, Misfit, ValueType, fit, time_axes
+from .ir.value_type import Axis, Misfit, ValueType, fit, names_of, time_axes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,15 +324,14 @@ def missing_positions(graph: Graph) -> Iterator[Remark]:
     """Yield attention along an axis on which nothing depends on the order of the positions.
 
     Without positions, such a model sees a sequence as a set (Vaswani et al. 2017, section 3.5).
-    Causal attention can tell positions apart by itself (Haviv et al. 2022).
+    Causal attention can tell positions apart by itself (Haviv et al. 2022), and so can any that
+    adds an input with a value for each pair of positions, such as a bias of their distance.
     """
-    parts = list(blocks(graph))
+    parts, times = list(blocks(graph)), {*time_axes(graph.spec.axes)}
     for axis in time_axes(graph.spec.axes):
         reading = [(at, part) for at, part in parts if _reads(part, axis)]
         attending = [(at, part) for at, part in reading if part.block.family == "attention"]
-        has_positions = any(
-            type_.kind == "pos" and axis in type_.axes for type_ in graph.inputs.values()
-        )
+        has_positions = any(_relates(type_, axis, times) for type_ in graph.inputs.values())
         if not attending or has_positions or any(part.signature.ordered for _, part in reading):
             continue
         if _from_elsewhere(graph, axis, [part for _, part in attending]):
@@ -387,6 +386,14 @@ def unmixed_steps(graph: Graph) -> Iterator[Remark]:
 def _reads(part: Part, axis: str) -> bool:
     """Return whether a block reads other positions of an axis."""
     return any(name == axis for name, _ in behaviors(part))
+
+
+def _relates(type_: ValueType, axis: str, times: Collection[str]) -> bool:
+    """Return whether an input has the positions of an axis, or a value for each pair of them."""
+    names = [names_of(other) for other in type_.axes]
+    along = any(axis in of_axis for of_axis in names)
+    pairs = sum(not of_axis.isdisjoint(times) for of_axis in names) > 1
+    return along and (pairs or type_.kind == "pos")
 
 
 def _from_elsewhere(graph: Graph, axis: str, attending: list[Part]) -> bool:

@@ -12,12 +12,12 @@ import difflib
 import functools
 import itertools
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Literal, Self
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
 
 from .escaping import on_one_line, printable
-from .json_tree import Source, Spot, spot
+from .json_tree import Source, Spot, is_in, part_at, parts_of, spot
 from .text_edits import Fix, renaming, replacing
 
 MOST = 200
@@ -325,7 +325,8 @@ def renamed(at: str, key: str, candidates: Iterable[str], taken: Iterable[str] =
         at: JSON Pointer of the value with the key.
         key: the key as written.
         candidates: keys that could have been meant.
-        taken: keys that the object has.
+        taken: keys that the object has in its file; the keys of a merged object are checked
+            against the file in which the misspelled one was written.
     """
     names = list(candidates)
     near = nearest(key, names)
@@ -396,3 +397,67 @@ class Origins:
         tree = Origins(self.location)
         tree.inner = {key: inner.twin() for key, inner in self.inner.items()}
         return tree
+
+
+def with_location(finding: Finding, origins: Origins, value: Any = None) -> Finding:
+    """Return a finding with the file, and the pointer in it, where its value was written.
+
+    Args:
+        finding: a finding with the pointers of a merged value.
+        origins: where the parts of the merged value were written.
+        value: the value of the file, if its text is not known.
+    """
+    file, at = origins.of(parts_of(finding.at))
+    fix = _placed_fix(finding.fix, file, origins, value) if finding.fix else None
+    return replace(finding, at=at, source=file, fix=fix)
+
+
+def _placed_fix(fix: Fix, file: str, origins: Origins, value: Any) -> Fix | None:
+    """Return a fix with pointers into the file in which its parts were written.
+
+    It is None if not all of them were written in that file, or not as the fix needs them: a key can
+    only get a name that no other key beside it has there.
+    """
+    edits = []
+    for edit in fix.edits:
+        there, at = origins.of(parts_of(edit.old if edit.op == "move" else edit.path))
+        if edit.op == "add":
+            *above, key = parts_of(edit.path)
+            there, at = origins.of(above)
+            at += pointer(key)
+        if there != file:
+            return None
+        if edit.op != "move":
+            edits.append(replace(edit, path=at))
+            continue
+        *above, key = parts_of(at)
+        renamed_key = _renamed_key(key, parts_of(edit.old), parts_of(edit.path)[-1])
+        new = pointer(*above, renamed_key)
+        if not renamed_key or _has(file, value, new):
+            return None
+        edits.append(replace(edit, path=new, old=at))
+    return replace(fix, edits=tuple(edits))
+
+
+def _renamed_key(key: str, path: Sequence[str], name: str) -> str:
+    """Return a key with a new name for a part of its path, or "" if it does not write that part.
+
+    A patch may write a key with the path to it, such as `params.heads`.
+
+    Args:
+        key: the key as written.
+        path: the keys from the root of the merged value to the renamed part.
+        name: its new name.
+    """
+    if key == path[-1]:
+        return name
+    parts = key.split(".")
+    for last in reversed(range(len(parts))):
+        if tuple(parts[: last + 1]) == tuple(path[-last - 1 :]):
+            return ".".join([*parts[:last], name, *parts[last + 1 :]])
+    return ""
+
+
+def _has(file: str, value: Any, at: str) -> bool:
+    """Return whether a file, by its text or its value, has a part at a pointer."""
+    return part_at(file.text, at)[1] if isinstance(file, Source) else is_in(value, at)

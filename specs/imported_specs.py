@@ -116,6 +116,7 @@ def _form_findings(name: str, entry: Mapping[str, Any], source: str) -> list[Fin
             problem=f"unknown key '{key}' in an entry with 'spec'",
             help=did_you_mean(key, _KEYS),
             source=source,
+            fix=renamed(at + pointer(key), key, _KEYS, entry),
         )
         for key in entry
         if key not in _KEYS

@@ -21,10 +21,11 @@ from .findings import (
     pointer,
     renamed,
     respelled,
+    with_location,
 )
 from .form import Spec
 from .imported_specs import Read, Reported, take_in
-from .json_tree import Source, parts_of
+from .json_tree import Source
 from .lost_parts import Recovered, recover
 from .reader import FOR_EDITORS, parse, read_value, shipped_names
 from .text_edits import Fix
@@ -476,41 +477,6 @@ def parse_placed(value: Any, source: str, origins: Origins) -> Spec:
         return parse(Spec, value, source)
     except SpecError as error:
         raise SpecError(with_location(finding, origins) for finding in error.findings) from None
-
-
-def with_location(finding: Finding, origins: Origins) -> Finding:
-    """Return a finding with the file, and the pointer in it, where its value was written."""
-    file, at = origins.of(parts_of(finding.at))
-    fix = _placed_fix(finding.fix, file, origins) if finding.fix else None
-    return replace(finding, at=at, source=file, fix=fix)
-
-
-def _placed_fix(fix: Fix, file: str, origins: Origins) -> Fix | None:
-    """Return a fix with pointers into the file in which its parts were written.
-
-    It is None if not all of them were written in that file, or not as the fix needs them.
-    """
-    edits = []
-    for edit in fix.edits:
-        there, at = origins.of(parts_of(edit.old if edit.op == "move" else edit.path))
-        if edit.op == "add":
-            *above, key = parts_of(edit.path)
-            there, at = origins.of(above)
-            at += pointer(key)
-        if there != file:
-            return None
-        if edit.op != "move":
-            edits.append(replace(edit, path=at))
-            continue
-        # A patch may write the key with the path to it: `params.heads`.
-        *above, key = parts_of(at)
-        way, _, last = key.rpartition(".")
-        if last != parts_of(edit.old)[-1]:
-            return None
-        name = parts_of(edit.path)[-1]
-        new = pointer(*above, f"{way}.{name}" if way else name)
-        edits.append(replace(edit, path=new, old=at))
-    return replace(fix, edits=tuple(edits))
 
 
 def _words(value: Any, *, typed: bool = False) -> Iterator[str]:

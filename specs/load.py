@@ -18,7 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from .expressions import is_expression
-from .findings import Finding, InputError, Origins, Place, SpecError, at_most, pointer
+from .findings import (
+    Finding,
+    InputError,
+    Origins,
+    Place,
+    SpecError,
+    at_most,
+    pointer,
+    with_location,
+)
 from .form import FORMAT, Spec, holds_spec
 from .imported_specs import Reported
 from .inherit import (
@@ -30,7 +39,6 @@ from .inherit import (
     parent_of,
     parse_placed,
     recover_placed,
-    with_location,
 )
 from .json_tree import parts_of
 from .lost_parts import NOTHING, Lost, words_of
@@ -79,7 +87,12 @@ class LoadedSpec:
             return finding
         if self._overridden(finding.at):
             return replace(finding, source=OVERRIDES)
-        return with_location(finding, self.origins or Origins((self.source, "")))
+        if self.origins is not None:
+            return with_location(finding, self.origins)
+        value = (
+            self.recovered.model_dump(by_alias=True, exclude_unset=True) if finding.fix else None
+        )
+        return with_location(finding, Origins((self.source, "")), value)
 
     def place_all(self, findings: Iterable[Finding]) -> list[Finding]:
         """Return findings in their files, without duplicates caused by one patch."""

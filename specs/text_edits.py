@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from .json_tree import Value, blanked, part_at, parts_of
@@ -80,6 +80,14 @@ def renaming(at: str, name: str, *, certain: bool = False) -> Fix:
     """Return the fix that gives a value another key."""
     new = at.rpartition("/")[0] + "/" + name.replace("~", "~0").replace("/", "~1")
     return Fix((Edit("move", new, old=at),), certain)
+
+
+def below(fix: Fix, at: str) -> Fix:
+    """Return a fix of a value for the same value inside another one, at a JSON Pointer there."""
+    edits = (
+        replace(edit, path=at + edit.path, old=edit.old and at + edit.old) for edit in fix.edits
+    )
+    return replace(fix, edits=tuple(edits))
 
 
 class EditError(ValueError):

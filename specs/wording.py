@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationInfo
 from pydantic_core import ErrorDetails
 
 from .findings import Finding, did_you_mean, pointer, renamed
-from .form import REPEAT, SHARE, USE, RepeatNode, ShareNode, UseNode
+from .form import REPEAT, SHARE, USE, RepeatNode, ShareNode, Spec, UseNode
 from .text_edits import Fix, removing, replacing
 
 LONGEST_SHOWN = 80
@@ -232,13 +232,14 @@ def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source:
                 source=source,
                 fix=removing(at),
             )
+        beside = () if form is Spec else _at(value, loc[:-1])  # that of a spec may be merged
         return Finding(
             code="S03",
             at=at,
             problem=f"unknown key '{last}'",
             help=did_you_mean(last, candidates),
             source=source,
-            fix=renamed(at, last, candidates, _at(value, loc[:-1])),
+            fix=renamed(at, last, candidates, beside),
         )
     if error["type"] in _ABSENT:
         return _absent(error, loc, source)

@@ -198,7 +198,7 @@ def _signature(params: AttentionParams, wired: frozenset[str]) -> Signature:
         behavior={"t": "causal" if params.causal else "full"}
         if alone or aligned
         else {"s": "full"},
-        ordered=params.causal or not {"/position", "/mask", "bias"}.isdisjoint(wired),
+        ordered=params.causal or not {"/position", "/mask"}.isdisjoint(wired),
         pairs=("bias", "scores", "weights"),
         earlier={"weights": ("t", s)} if params.causal else {},
     )

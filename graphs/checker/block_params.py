@@ -270,7 +270,7 @@ def is_choice(findings: Findings, key: str, choice: Any, at: str, home: str) -> 
                 at=home + pointer(name),
                 problem=f"a block choice has no key '{name}'",
                 help=did_you_mean(name, _CHOICE_KEYS),
-                fix=renamed(home + pointer(name), name, _CHOICE_KEYS, choice),
+                fix=renamed(home + pointer(name), name, _CHOICE_KEYS),
             )
     if choice["use"] is MISSING:
         return False
@@ -340,7 +340,7 @@ def validated(checker: Checker, written: Written, at: str) -> StandIn | None:
             at=places[name],
             problem=f"{block.key} has no param '{name}'",
             help=slot or did_you_mean(name, fields) or f"{block.key} has no params",
-            fix=None if slot else renamed(places[name], name, fields, written.params),
+            fix=None if slot else renamed(places[name], name, fields),
         )
         if near and near not in values:
             values[near], places[near] = written.params[name], places[name]

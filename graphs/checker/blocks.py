@@ -218,7 +218,7 @@ def infer_part(
     )
     before = checker.doubts.misfits
     if block.typed is not None:
-        signature = typed_signature(checker, block, standin, signature, corrected, wires_at)
+        signature = typed_signature(checker, block, standin, signature, corrected, at, wires_at)
     fitted = fit_ports(checker, signature.inputs, corrected, signature.same, block.key, wires_at)
     certain = fitted.certain(checker.doubts.misfits - before)
     several = frozenset(inner) if len(signature.slots) > 1 else passed
@@ -490,7 +490,7 @@ def _slots_as_meant(
             at=at + pointer("fill", name),
             problem=f"{block.key} has no slot '{name}'",
             help=did_you_mean(name, names) or f"remove 'fill': {block.key} has no slots",
-            fix=renamed(at + pointer("fill", name), name, names, use.fill),
+            fix=renamed(at + pointer("fill", name), name, names),
         )
         free = [slot for slot in names if slot not in corrected]
         near = nearest(name, free) or (free[0] if len(free) == 1 else "")
@@ -528,7 +528,7 @@ def _report_untaken(
                 at=wires_at + pointer(name),
                 problem=f"no slot of {block.key} has a port '{name}'",
                 help=did_you_mean(name, sorted(taken)),
-                fix=renamed(wires_at + pointer(name), name, taken, inner),
+                fix=renamed(wires_at + pointer(name), name, taken),
             )
 
 

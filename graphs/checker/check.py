@@ -263,7 +263,7 @@ def _check_output_types(context: Context, findings: Findings, root: Scope) -> No
                 at=at,
                 problem=f"the spec has no output '{name}'",
                 help=did_you_mean(name, spec.outputs),
-                fix=renamed(at, name, spec.outputs, spec.output_types),
+                fix=renamed(at, name, spec.outputs),
             )
             continue
         value = spec.outputs[name]
@@ -413,7 +413,7 @@ def loss_weights(spec: Spec, values: Values, root: Scope, findings: Findings) ->
                 problem=f"'{name}' is not a loss: no output of kind 'loss' has this name",
                 help=did_you_mean(name, losses)
                 or "add an output that reads a loss block, or remove the weight",
-                fix=renamed(at, name, losses, spec.losses),
+                fix=renamed(at, name, losses),
             )
         elif value is not MISSING and name in weights:
             if isinstance(value, bool) or not isinstance(value, int | float):

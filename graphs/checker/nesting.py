@@ -36,8 +36,9 @@ from ...specs.form import (
     number_of_copies,
     selected_copies,
 )
+from ...specs.json_tree import parts_of
 from ...specs.load import KEYS, LoadedSpec, load_held, spec_names
-from ...specs.text_edits import Fix, replacing
+from ...specs.text_edits import Fix, below, replacing
 from ...specs.wording import converted
 from ..ir.block_type import Port
 from ..ir.graph import (
@@ -198,9 +199,9 @@ def fit_repeat(
         (pointer("instead", taken[index]) if index in taken else "/params"): (index, other)
         for index, other in others.items()
     }
-    for below, (index, other) in other_places.items():
+    for where, (index, other) in other_places.items():
         copy = "this copy" if index in taken else f"copy {index}"
-        _check_same(checker.context, checker.findings, node, body, other, copy, at + below)
+        _check_same(checker.context, checker.findings, node, body, other, copy, at + where)
     if len(others) == count:
         body = others[0]
     others = {index: other for index, other in others.items() if other is not body}
@@ -438,7 +439,7 @@ def _loaded(checker: Checker, name: str, value: Mapping[str, Any], home: str) ->
             at=home + pointer(extra),
             problem=f"a param that holds a spec has no key '{extra}'",
             help=did_you_mean(extra, KEYS),
-            fix=renamed(home + pointer(extra), extra, KEYS, value),
+            fix=renamed(home + pointer(extra), extra, KEYS),
         )
     if len(checker.context.outer) >= MOST_NESTED:
         checker.findings.report(
@@ -499,7 +500,7 @@ def _graph(
             at=where,
             problem=f"'{key}' is not a param of '{spec.name}'",
             help=did_you_mean(key, spec.params),
-            fix=renamed(where, key, spec.params, value.get("params", {})),
+            fix=renamed(where, key, spec.params),
         )
     wired = {port: read.type for port, read in inputs.items() if isinstance(read, Given)}
     params |= sizes_of_inputs(spec.inputs, spec.params.keys() - params.keys(), wired)
@@ -525,7 +526,7 @@ def _adopt(
     context: Context, findings: Findings, finding: Finding, model: LoadedSpec | None, home: str
 ) -> None:
     """Report a finding about a model: in its file, or at the param that sets a wrong value."""
-    _, name, *_ = [*finding.at.split("/", 2)[1:], "", ""]
+    name = [*parts_of(finding.at), "", ""][1]
     patched = finding.source == context.source and finding.at.startswith("/patch/")
     overridden = model and finding.source != model.source and name in model.overrides
     if patched or overridden:
@@ -542,6 +543,7 @@ def _report_at(findings: Findings, finding: Finding, home: str) -> None:
         problem=finding.problem,
         evidence=finding.evidence,
         help=finding.help,
+        fix=finding.fix and below(finding.fix, home),
     )
 
 

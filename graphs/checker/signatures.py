@@ -17,9 +17,20 @@ def typed_signature(
     standin: StandIn,
     signature: Signature,
     reads: Reads,
+    at: str,
     wires_at: str,
 ) -> Signature:
-    """Return the signature for the types of the wires; one that fits any if they are mistakes."""
+    """Return the signature for the types of the wires; one that fits any if they are mistakes.
+
+    Args:
+        checker: the state that the scopes share.
+        block: the block.
+        standin: its params.
+        signature: its ports, as far as they do not depend on types.
+        reads: port to the value that it reads.
+        at: JSON Pointer of the use of the block.
+        wires_at: JSON Pointer of the wires, which belong to the node.
+    """
     types = {
         port_.name: read.type
         for port_ in signature.inputs
@@ -32,10 +43,11 @@ def typed_signature(
             return block.typed(standin.params, types)
         except MismatchError as error:
             checker.doubts.misfits += 1
-            node = wires_at.removesuffix("/in")
+            read = reads.get(error.port)
+            wire = wires_at + pointer(error.port) if error.port else at + pointer("params")
             checker.findings.report(
                 code=error.code,
-                at=wires_at + pointer(error.port) if error.port else node + pointer("params"),
+                at=read.slot if isinstance(read, Given) and read.slot else wire,
                 problem=f"{block.key}: {error.problem}",
                 evidence=tuple(
                     f"given  {read.type}  by {read.name}, port {name}"

@@ -61,7 +61,7 @@ def read_setting(checker: Checker, use: Use, name: str, at: str) -> Setting:
             for key, value in (chosen.items() if isinstance(chosen, dict) else ())
         }
     setting = Setting(arguments, complete)
-    _report_unknown(checker, [name], setting, use.params)
+    _report_unknown(checker, [name], setting)
     _report_missing(checker, name, setting, at)
     return setting
 
@@ -217,15 +217,13 @@ def read_settings(
         if findings.calls != calls:
             break  # the others would have the same mistake
     if names:
-        _report_unknown(checker, names, settings[0], node.params)
+        _report_unknown(checker, names, settings[0])
     for name in names:
         _report_missing(checker, name, settings[0], at)
     return settings
 
 
-def _report_unknown(
-    checker: Checker, names: Collection[str], setting: Setting, written: Mapping[str, Any]
-) -> None:
+def _report_unknown(checker: Checker, names: Collection[str], setting: Setting) -> None:
     """Report the params of a use that none of its templates has."""
     blocks = checker.context.spec.blocks
     params = dict.fromkeys(param for name in names for param in blocks[name].params)
@@ -247,7 +245,7 @@ def _report_unknown(
             at=argument.at,
             problem=f"template {listed} has no param '{key}'",
             help=help_ or "declare it in 'params' of the template, or remove it",
-            fix=renamed(argument.at, key, params, written),
+            fix=renamed(argument.at, key, params),
         )
 
 

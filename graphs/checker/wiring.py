@@ -129,7 +129,7 @@ def report_unknown_ports(
                 at=at + pointer(name),
                 problem=f"{block} has no port '{name}'",
                 help=did_you_mean(name, names),
-                fix=renamed(at + pointer(name), name, names, inputs),
+                fix=renamed(at + pointer(name), name, names),
             )
         if isinstance(read, NoOutput):
             report_no_output(findings, read, at + pointer(name))

@@ -9,14 +9,16 @@ from __future__ import annotations
 import difflib
 import itertools
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..expressions import is_expression
-from ..findings import MOST, Finding, Origins, Place, SpecError, at_most
+from ..findings import MOST, Finding, Origins, Place, SpecError, at_most, respelled
 from ..form import by_number, is_number, number_of_copies
 from ..reader import LARGEST
+from ..text_edits import Fix, replacing
 from .patch import GONE, Claim, Edit, Patch, Report, ScopeEdits
 from .walk import Found, Run, Site, TooMuchError, Version, Walk, is_repeat
 
@@ -46,13 +48,15 @@ def report_selection(
         return
     count = len(match.paths)
     if not count:
+        help_, fix = _nearest(patch, match, walk, compare=compare)
         report(
             code="X01",
             at=at,
             source=patch.source,
             problem=f"'{text}' selects nothing",
             evidence=_missed(patch, match, walk),
-            help=_nearest(patch, match, walk, compare=compare),
+            help=help_,
+            fix=fix,
         )
     elif patch.expect is not None and count != patch.expect:
         report(
@@ -64,6 +68,7 @@ def report_selection(
             help=f'narrow the selection, or write "expect": {count}'
             if count > patch.expect
             else f'widen the selection, or write "expect": {count}',
+            fix=replacing(patch.at("expect"), count),
         )
 
 
@@ -91,9 +96,10 @@ def _written(record: Any, key: tuple[str, ...]) -> str:
     return record if isinstance(record, str) else json.dumps(record)
 
 
-def _nearest(patch: Patch, match: Found, walk: Walk, *, compare: bool) -> str:
+def _nearest(patch: Patch, match: Found, walk: Walk, *, compare: bool) -> tuple[str, Fix | None]:
+    """Return how to select something, and the fix if one path is most similar."""
     if match.near:
-        return "change or remove the part in brackets"
+        return "change or remove the part in brackets", None
     if patch.selection.target == "templates":
         candidates: list[str] = [f"/blocks/{name}" for name in walk.blocks]
     else:
@@ -106,11 +112,16 @@ def _nearest(patch: Patch, match: Found, walk: Walk, *, compare: bool) -> str:
         ]
     # The most common mistake is to omit the part for the copy of a repeat.
     matches = [path for path in walk.paths.values() if path.replace(".*.", ".") == target]
+    # Candidates are the paths at the first segment that did not match.
+    head = "".join(re.split(r"(?=[./])", target)[: match.furthest or None])
+    near = difflib.get_close_matches(head, candidates, n=3, cutoff=0.5) if compare else []
+    at, predicates = patch.at("select"), patch.selection.text[len(target) :]
     if compare and matches:
-        return f"did you mean '{matches[0]}'?"
-    near = difflib.get_close_matches(target, candidates, n=3, cutoff=0.5) if compare else []
+        return f"did you mean '{matches[0]}'?", replacing(at, matches[0] + predicates)
+    paths = candidates if patch.selection.target == "templates" else walk.paths.values()
+    fix = respelled(at, target, set(paths), f"{{}}{predicates}") if compare else None
     near = near or sorted(candidates)[:_SHOWN]
-    return f"nearest: {', '.join(near)}" if near else "there is nothing to select"
+    return f"nearest: {', '.join(near)}" if near else "there is nothing to select", fix
 
 
 def _listed(paths: Iterable[str]) -> str:
@@ -423,10 +434,24 @@ class _Merge:
         if self._left < 0:
             self._too_much(f"with these patches the spec has more than {MOST_WRITTEN:,} characters")
 
-    def _fail(self, patch: Patch, at: str, code: str, problem: str, help_: str) -> None:
-        evidence = (f"selected by '{patch.selection.text}'",)
-        source = patch.source
-        self._report(source, code=code, at=at, problem=problem, evidence=evidence, help=help_)
+    def _fail(
+        self,
+        patch: Patch,
+        at: str,
+        code: str,
+        problem: str,
+        help_: str,
+        fix: Fix | None = None,
+    ) -> None:
+        self._report(
+            patch.source,
+            code=code,
+            at=at,
+            problem=problem,
+            evidence=(f"selected by '{patch.selection.text}'",),
+            help=help_,
+            fix=fix,
+        )
 
     def _file(self, patch: Patch) -> str:
         """Return the file of a patch."""

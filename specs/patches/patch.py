@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..findings import did_you_mean, pointer
+from ..findings import did_you_mean, pointer, renamed, respelled
 from ..form import RepeatNode, ShareNode, Template, UseNode
 from .selections import SelectError, Selection, read_selection
 from .walk import Site, is_repeat
@@ -115,7 +115,13 @@ def _read_patch(written: Any, index: int, report: Report) -> Patch | None:
     for key in written:
         if key not in allowed:
             context = f"in a patch with '{actions[0]}'" if len(actions) == 1 else "in a patch"
-            _wrong(report, "S03", at + pointer(key), f"unknown key '{key}' {context}", key, allowed)
+            report(
+                code="S03",
+                at=at + pointer(key),
+                problem=f"unknown key '{key}' {context}",
+                help=did_you_mean(key, allowed),
+                fix=renamed(at + pointer(key), key, allowed, written),
+            )
             sound = False
     if len(actions) != 1 and (sound or actions):
         present = " and ".join(f"'{key}'" for key in actions) or "none"
@@ -138,12 +144,6 @@ def _read_patch(written: Any, index: int, report: Report) -> Patch | None:
         value=written[actions[0]],
         **{key: written[key] for key in extra if key in written},
     )
-
-
-def _wrong(
-    report: Report, code: str, at: str, problem: str, word: str, candidates: tuple[str, ...]
-) -> None:
-    report(code=code, at=at, problem=problem, help=did_you_mean(word, candidates))
 
 
 def _read_select(written: Mapping[str, Any], at: str, report: Report) -> Selection | None:
@@ -246,7 +246,7 @@ _OWN = ("format", "name", "doc", "params", "blocks")
 """Keys that a child sets at its top level, not in a patch."""
 
 Fail = Callable[..., None]
-"""Called with a patch, a pointer in it, and the code, problem and help of a finding."""
+"""Called with a patch, a pointer in it, and code, problem, help and perhaps fix of a finding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,19 +379,21 @@ class ScopeEdits:
             return
         for key, at in patch.keys:
             current: Any = record
-            container: Any = record
-            for part in key:
-                container = current
-                current = current.get(part, GONE) if isinstance(current, dict) else GONE
-                if current is GONE:
+            missing, words = -1, []
+            for number, part in enumerate(key):
+                if not isinstance(current, dict) or part not in current:
+                    missing, words = number, [*current] if isinstance(current, dict) else []
                     break
+                current = current[part]
             lone = key[0] == "params" and len(key) == _PARAM
             if not (site or self.scope or lone or self._may_set(patch, key)):
                 continue
-            if current is GONE:
-                words = container if isinstance(container, dict) else {}
+            if missing >= 0:
                 problem = f"there is no '{'.'.join(key)}' to remove"
-                self._fail(patch, at, "X07", problem, did_you_mean(key[-1], words))
+                help_ = did_you_mean(key[missing], words)
+                text = ".".join([*key[:missing], "{}", *key[missing + 1 :]])
+                fix = respelled(at, key[missing], words, text)
+                self._fail(patch, at, "X07", problem, help_, fix)
                 continue
             self.edits.append(Edit((*site, *key), GONE, at, patch))
 
@@ -411,8 +413,9 @@ class ScopeEdits:
             return
         if patch.through not in wires:
             problem = f"node '{name}' has no wire '{patch.through}'"
-            help_ = did_you_mean(patch.through, wires)
-            self._fail(patch, patch.at("through"), "X07", problem, help_)
+            at = patch.at("through")
+            help_, fix = did_you_mean(patch.through, wires), respelled(at, patch.through, wires)
+            self._fail(patch, at, "X07", problem, help_, fix)
             return
         replacement = _Replacement(wires[patch.through], patch.at("through"), patch)
         self._replacements |= dict.fromkeys(self._values_of(name), replacement)
@@ -445,8 +448,9 @@ class ScopeEdits:
             return
         if value not in read:
             problem = f"nothing reads '{value}'"
-            outputs = [text.partition(".")[2] for text in read]
-            self._fail(patch, patch.at("port"), "X07", problem, did_you_mean(patch.port, outputs))
+            outputs, at = [text.partition(".")[2] for text in read], patch.at("port")
+            help_, fix = did_you_mean(patch.port, outputs), respelled(at, patch.port, outputs)
+            self._fail(patch, at, "X07", problem, help_, fix)
             return
         output = self._insert(patch, value)
         self.claims.append(Claim((*site, "(out)", value), patch.at("insert_after"), patch))
@@ -460,8 +464,9 @@ class ScopeEdits:
         port = patch.port or (next(iter(wires)) if len(wires) == 1 else "x")
         if port not in wires:
             problem = f"node '{site[1]}' has no wire '{port}'"
-            key = "port" if patch.port else "insert_before"
-            self._fail(patch, patch.at(key), "X07", problem, did_you_mean(port, wires))
+            at = patch.at("port" if patch.port else "insert_before")
+            fix = respelled(at, port, wires) if patch.port else None
+            self._fail(patch, at, "X07", problem, did_you_mean(port, wires), fix)
             return
         at = patch.at("insert_before", patch.inserted[0])
         output = self._insert(patch, wires[port])

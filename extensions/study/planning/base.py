@@ -6,12 +6,11 @@ import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from .... import Run
 from ....plugin import (
     Finding,
-    InputError,
     Objectives,
     SpecError,
     did_you_mean,
@@ -22,11 +21,14 @@ from ....plugin import (
 )
 from ....plugin import read_run as recovered
 from ....specs import reader as upgrade
+from ....specs.findings import Origins, respelled, with_location
 from ....specs.form import FORMAT, UseNode, kind_of
 from ....specs.inherit import FOLDERS, parent_of
+from ....specs.json_tree import parts_of
 from ....specs.load import OVERRIDES, load, load_child, load_held
 from ....specs.reader import RUN_FOLDER, read_file, shipped_names
-from ..document import Change, Row, StudySettings
+from ....specs.text_edits import below
+from ..document import Row, StudySettings
 
 _MATCH = "/match/"
 """Beginning of the places of the study's `match`."""
@@ -74,12 +76,16 @@ def base_of(study: StudySettings, source: str) -> Base:
         path = parent_of(study.run, Path(source), RUN_FOLDER)
         if path is None or not path.is_file():
             beside = [file.name for file in Path(source).parent.glob("*.json")]
-            raise InputError(
-                f"there is no run '{study.run}'",
-                location=f"{source}#/run",
-                help=did_you_mean(study.run, [*shipped_names(RUN_FOLDER), *beside])
-                or "name a shipped run, or a file in the folder of the study",
+            names = [*shipped_names(RUN_FOLDER), *beside]
+            finding = Finding(
+                code="Y01",
+                at="/run",
+                problem=f"there is no run '{study.run}'",
+                help=did_you_mean(study.run, names),
+                source=source,
+                fix=respelled("/run", study.run, names),
             )
+            raise SpecError([finding])
         value, file = read_file(path)
     if isinstance(value, dict):
         value = upgrade.upgrade_format(value, upgrade.RUNS)
@@ -196,6 +202,7 @@ def _no_param(name: str, params: dict[str, Any], base: Base, row: Row) -> Findin
         problem=f"the base run does not set the param '{name}' of its model",
         help=did_you_mean(name, params) or "remove it",
         source=base.study,
+        fix=respelled(f"{row.at}/unset/{row.change.unset.index(name)}", name, params),
     )
 
 
@@ -206,6 +213,7 @@ def _no_spec(name: str, base: Base, row: Row) -> Finding:
         problem=f"there is no spec '{name}'",
         help=did_you_mean(name, shipped_names(*FOLDERS)),
         source=base.study,
+        fix=respelled(f"{row.at}/extends", name, shipped_names(*FOLDERS)),
     )
 
 
@@ -233,8 +241,8 @@ def placed(findings: Iterable[Finding], base: Base, row: Row) -> list[Finding]:
     tuned = [(pointer(*name.split(".")), row.tuned_at + pointer(name)) for name in row.tuned]
     placed_findings = []
     for finding in findings:
-        if row.tuned and (at := _cause(finding.at, tuned)):
-            at_value = replace(finding, at=at, source=base.study, fix=None, placed=True)
+        if row.tuned and (change := _cause(finding.at, tuned)):
+            at_value = replace(finding, at=change[1], source=base.study, fix=None, placed=True)
             placed_findings.append(at_value)
         elif row.tuned and finding.source == base.study and finding.at.startswith(row.tuned_at):
             placed_findings.append(finding)
@@ -247,28 +255,46 @@ def _placed(finding: Finding, base: Base, row: Row) -> Finding:
     help_ = finding.help.replace("data.root", "root")  # the key of a study
     finding = replace(finding, help=help_)
     of_run = finding.source in (base.source, OVERRIDES)
-    by_study = _cause(finding.at, base.changed) if of_run else ""
+    by_study = _cause(finding.at, base.changed) if of_run else None
     if not row.at:  # the base run itself
-        if by_study:
-            return replace(finding, at=by_study, source=base.study, fix=None, placed=True)
-        at = f"/run{finding.at}" if base.inline and finding.source == base.source else finding.at
-        return replace(finding, at=at)
+        inline = base.inline and finding.source == base.source
+        return _moved(finding, by_study, base) if by_study else _in(finding, inline and "/run")
     if finding.at.startswith("/patch") and finding.source == base.study:
-        return replace(finding, at=row.at + finding.at if _is_written(row) else row.at, fix=None)
+        return _in(finding, row.at) if _is_written(row) else replace(finding, at=row.at, fix=None)
     if finding.source == base.study and finding.at.startswith((row.at, _MATCH)):
         return finding
     where = f"in the row '{row.name}', {finding.source or 'the run'}#{finding.at}"
-    by_row = _cause(finding.at, _changed_by(row.change)) if _is_written(row) else ""
-    at = row.at + by_row if by_row else by_study or row.at
-    evidence = (*finding.evidence, where)
-    return replace(finding, at=at, source=base.study, evidence=evidence, fix=None, placed=True)
+    by_row = _cause(finding.at, _changed_by(row)) if _is_written(row) else None
+    finding = replace(finding, evidence=(*finding.evidence, where))
+    return _moved(finding, by_row or by_study or (finding.at, row.at), base)
 
 
-def _changed_by(change: Change) -> list[tuple[str, str]]:
+def _in(finding: Finding, at: str | Literal[False]) -> Finding:
+    """Return a finding about a value for the same value at a JSON Pointer, if there is one."""
+    if not at:
+        return finding
+    return replace(finding, at=at + finding.at, fix=finding.fix and below(finding.fix, at))
+
+
+def _moved(finding: Finding, change: tuple[str, str], base: Base) -> Finding:
+    """Return a finding about a run or a spec in the study, at the change that caused it.
+
+    Args:
+        finding: the finding.
+        change: the JSON Pointer of what the study changes, and that of the change.
+        base: the base run.
+    """
+    (changed, cause), origins = change, Origins((finding.source, ""))
+    origins.put(parts_of(changed), (base.study, cause))
+    return replace(with_location(finding, origins), placed=True)
+
+
+def _changed_by(row: Row) -> list[tuple[str, str]]:
     """Return the ends of places in a run or spec that a row changes, each with that of the change.
 
-    Both are JSON Pointers; the second ones lead from the row.
+    Both are JSON Pointers.
     """
+    change = row.change
     pointers = [(pointer(*name.split(".")), pointer("set", name)) for name in change.set]
     pointers += [(pointer(name), pointer("params", name)) for name in change.params]
     pointers += [("/objective", "/objective")] if change.objective is not None else []
@@ -276,11 +302,11 @@ def _changed_by(change: Change) -> list[tuple[str, str]]:
         keys = patch.get("set")
         for name in keys if isinstance(keys, dict) else ():
             pointers.append((pointer(*name.split(".")), pointer("patch", number, "set", name)))
-    return pointers
+    return [(end, row.at + cause) for end, cause in pointers]
 
 
-def _cause(at: str, changed: Sequence[tuple[str, str]]) -> str:
-    """Return the place of the change that a finding is about; `""` if it is not known.
+def _cause(at: str, changed: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
+    """Return the pointer of what a finding is about, and that of its change, if it is known.
 
     It is the one that names most of the finding's place; else the only one inside of it.
 
@@ -288,11 +314,15 @@ def _cause(at: str, changed: Sequence[tuple[str, str]]) -> str:
         at: JSON Pointer of the finding.
         changed: ends of places that are changed, each with the place of its change.
     """
-    about = [(len(end), cause) for end, cause in changed if f"{end}/" in f"{at}/"]
-    longest = [cause for length, cause in about if length == max(about)[0]]
-    inside = [cause for end, cause in changed if at and end.startswith(f"{at}/")]
+    about = [(len(end), end, cause) for end, cause in changed if f"{end}/" in f"{at}/"]
+    longest = [
+        (at[: f"{at}/".rindex(f"{end}/") + length], cause)
+        for length, end, cause in about
+        if length == max(about)[0]
+    ]
+    inside = [(at, cause) for end, cause in changed if at and end.startswith(f"{at}/")]
     causes = longest or inside
-    return causes[0] if len(causes) == 1 else ""
+    return causes[0] if len(causes) == 1 else None
 
 
 def _is_written(row: Row) -> bool:

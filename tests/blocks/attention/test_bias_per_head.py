@@ -31,7 +31,7 @@ def spec_of(folder: Path, type_: str, fill: dict[str, Any], **params: Any) -> we
             }
         },
         "outputs": {"y": "attention.y"},
-        **({"step": {"axis": "T"}} if causal else {"allow": ["D03"]}),
+        **({"step": {"axis": "T"}} if causal else {}),
     }
     path = folder / "biased.json"
     path.write_text(json.dumps(spec))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from weft.extensions.study.planning.plan import JobPlan, plan_study
 from weft.extensions.study.procedure import Match
 from weft.runtime.data.settings import FileTokenizerSettings
 from weft.specs.findings import InputError
+from weft.specs.text_edits import edited
 
 from .conftest import SMALL, SWIGLU, Writer
 
@@ -334,6 +336,36 @@ def test_rows_are_checked_beside_a_base_run_with_mistakes(toy_study: Writer) -> 
         "/rows/b/params/hedas",
         "/rows/c/set/updats",
     ]
+
+
+def test_a_mistake_in_a_row_has_the_fix_that_it_has_in_a_spec(toy_study: Writer) -> None:
+    """Edits of the study, also where a param or a patch is inside a larger value."""
+    attention = "decoder.*.self_attention/f"
+    position = {"use": "sinusoidal_positon@1"}
+    rows = {
+        "a": {"params": {"hedas": 4}},
+        "b": {"patch": [{"select": attention, "set": {"params.hedas": 4}}]},
+        "c": {"set": {"params.model.params.layrs": 2}},
+        "d": {"extends": "transformer-prenrm"},
+        "e": {"patch": [{"select": "decoder.*.self_atention/f", "set": {"params.heads": 4}}]},
+        "f": {"params": {"position": position}},
+        "g": {"unset": ["layrs"]},
+    }
+
+    path = toy_study(rows=rows)
+    text = path.read_text(encoding="utf-8")
+    for finding in plan(path).errors:
+        assert finding.fix is not None, finding
+        text = edited(text, finding.fix.edits)
+
+    fixed = json.loads(text)["rows"]
+    assert fixed["a"]["params"] == {"heads": 4}
+    assert fixed["b"]["patch"][0]["set"] == {"params.heads": 4}
+    assert fixed["c"]["set"] == {"params.model.params.layers": 2}
+    assert fixed["d"]["extends"] == "transformer-prenorm"
+    assert fixed["e"]["patch"][0]["select"] == attention
+    assert fixed["f"]["params"]["position"]["use"] == "sinusoidal_position@1"
+    assert fixed["g"]["unset"] == ["layers"]
 
 
 def test_keys_depend_on_what_is_trained_and_on_nothing_else(

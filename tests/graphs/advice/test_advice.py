@@ -191,3 +191,57 @@ def test_the_norm_of_the_fix_is_that_of_the_stack(edit: Callable[..., dict[str, 
     assert fixed["nodes"]["decoder_norm"]["in"] == {"x": "decoder_norm_.y"}
     assert fixed["nodes"]["head"] == spec["nodes"]["head"]
     assert warnings_of(fixed) == []
+
+
+def _attending(inputs: Mapping[str, str], wires: Mapping[str, str], **more: Any) -> dict[str, Any]:
+    """Return an encoder of one attention, with further inputs, wires, and keys of its node."""
+    embedding = {"use": "embedding@1", "in": {"ids": "words"}, "params": {"d_model": 8}}
+    attention = {"use": "attention@1", "in": {"x": "embedding.y", **wires}, "params": {"heads": 2}}
+    return {
+        "format": 1,
+        "name": "attending",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"words": "ids:50[B T]", **inputs},
+        "outputs": {"y": "attention.y"},
+        "nodes": {"embedding": embedding, "attention": attention | more},
+    }
+
+
+ADDED = {"fill": {"score": {"use": "elementwise@1", "params": {"y": "x + z"}}}}
+_AXES = {"x": "b h t s", "z": "t s"}
+NAMED = {"fill": {"score": {"use": "elementwise@1", "params": {"y": "x + z", "axes": _AXES}}}}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "wires", "more"),
+    [
+        ({"bias": "bias[B T T]"}, {"bias": "bias"}, {}),
+        ({"distances": "f[B 2 T T]"}, {"z": "distances"}, ADDED),
+        ({"distances": "bias[B 2 T T]"}, {"z": "distances"}, ADDED),
+        ({"distances": "f[T T]"}, {"z": "distances"}, NAMED),
+    ],
+    ids=["one bias of all heads", "one of each head", "of kind bias", "one of all rows"],
+)
+def test_an_input_of_pairs_of_positions_tells_their_order(
+    inputs: Mapping[str, str], wires: Mapping[str, str], more: Mapping[str, Any]
+) -> None:
+    """As the learned biases of distances in the encoder of T5, or those of ALiBi."""
+    assert warnings_of(_attending(inputs, wires, **more)) == []
+
+
+def test_a_bias_computed_from_the_contents_tells_no_order() -> None:
+    """A product of the vectors at two positions is the same wherever these are."""
+    spec = _attending({}, {"bias": "products.y"})
+    spec["nodes"]["products"] = {
+        "use": "einsum@1",
+        "in": {"x": "embedding.y", "z": "embedding.y"},
+        "params": {"y": "b t d, b s d -> b t s"},
+    }
+    spec["nodes"]["attention"]["in"]["bias"] = "bias.y"
+    spec["nodes"]["bias"] = {
+        "use": "elementwise@1",
+        "in": {"x": "products.y"},
+        "params": {"y": "tanh(x)", "kind": "bias"},
+    }
+
+    assert [warning.code for warning in warnings_of(spec)] == ["D03"]

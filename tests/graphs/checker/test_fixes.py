@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import weft
 from weft.specs.findings import Finding
+from weft.specs.json_tree import value_at
 from weft.specs.text_edits import edited
 
 from .faults import FAULTS, findings_in, text_of
@@ -128,3 +130,83 @@ def test_a_name_with_another_word_is_not_a_misspelling(edit: Edit, tmp_path: Pat
     assert first.code == "N02"
     assert first.help.startswith("known: ")
     assert first.fix is None
+
+
+_ATTENTION = "decoder.*.self_attention/f"
+_CHILD = {"format": 1, "name": "child", "extends": "transformer-base"}
+
+
+@pytest.mark.parametrize(
+    ("patch", "pointer", "value"),
+    [
+        ({"set": {"params.hedas": 4}}, "/set/params.heads", 4),
+        ({"set": {"params": {"hedas": 4, "causal": True}}}, "/set/params/heads", 4),
+        ({"set": {"parms.heads": 4}}, "/set/params.heads", 4),
+        ({"set": {"params.heads": "=hedas"}}, "/set/params.heads", "=heads"),
+        ({"sett": {"params.heads": 4}}, "/set/params.heads", 4),
+        ({"remove": ["params.cuasal"]}, "/remove/0", "params.causal"),
+        ({"remove": ["parms.causal"]}, "/remove/0", "params.causal"),
+        ({"select": "decoder.*.self_atention/f"}, "/select", _ATTENTION),
+        ({"select": "decodr.*.self_attention/f"}, "/select", _ATTENTION),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
+)
+@pytest.mark.parametrize("held", [False, True], ids=["in a child", "in a held model"])
+def test_a_mistake_in_a_patch_is_fixed_where_it_is_written(
+    tmp_path: Path, patch: dict[str, Any], pointer: str, value: object, held: bool
+) -> None:
+    """Also if the parent has the key that was meant: the patch writes over it."""
+    first = {"select": "head", "set": {"doc": "To scores."}}
+    second = {"select": _ATTENTION, "set": {"params.heads": 4}, **patch}
+    if patch.keys() & {"sett", "remove"}:
+        del second["set"]
+    patches = [first, second]
+    spec = {**_CHILD, "patch": patches}
+    if held:
+        model = {"spec": "transformer-base", "patch": patches}
+        spec = {**_CHILD, "extends": "objectives/translation", "params": {"model": model}}
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(spec), encoding="utf-8")
+
+    [finding] = weft.check(path)
+
+    assert finding.fix is not None
+    assert finding.fix.certain
+    text = edited(path.read_text(encoding="utf-8"), finding.fix.edits)
+    assert value_at(json.loads(text), f"{'/params/model' * held}/patch/1{pointer}") == value
+
+
+def test_a_patch_with_the_right_key_beside_the_wrong_one_has_no_fix(tmp_path: Path) -> None:
+    """One of the two values would be lost."""
+    keys = {"params.hedas": 4, "params.heads": 8}
+    spec = {**_CHILD, "patch": [{"select": _ATTENTION, "set": keys}]}
+
+    finding = the_finding(tmp_path / "spec.json", spec)
+
+    assert (finding.code, finding.fix) == ("N04", None)
+
+
+def test_a_selection_without_the_part_for_copies_has_a_fix(tmp_path: Path) -> None:
+    """It is not certain: a single copy may be meant."""
+    select = "decoder.self_attention[use=sublayer@1]"
+    spec = {**_CHILD, "patch": [{"select": select, "set": {"params.order": "post"}}]}
+
+    finding = the_finding(tmp_path / "spec.json", spec)
+
+    assert finding.fix is not None
+    [edit] = finding.fix.edits
+    assert edit.value == "decoder.*.self_attention[use=sublayer@1]"
+    assert not finding.fix.certain
+
+
+def test_a_mistake_inside_the_params_of_a_held_model_has_its_place(tmp_path: Path) -> None:
+    """In a block choice, as in the file of the model itself."""
+    position = {"use": "learned_positon@1", "params": {"max_length": 64}}
+    model = {"spec": "transformer-base", "params": {"position": position}}
+    spec = {**_CHILD, "extends": "objectives/translation", "params": {"model": model}}
+
+    finding = the_finding(tmp_path / "spec.json", spec)
+
+    assert finding.at == "/params/model/params/position/use"
+    assert finding.fix is not None
+    assert finding.fix.edits[0].path == finding.at
