@@ -77,7 +77,11 @@ from .runtime.checkpoint.tokenizers import special_tokens_of as special_tokens_o
 from .runtime.checkpoint.tokenizers import tokenizers_of as tokenizers_of
 from .runtime.checkpoint.tokenizers import vocabularies_by_column as vocabularies_by_column
 from .runtime.checkpoint.tokenizers import written_by as written_by
-from .runtime.cli.common.answering import counter_for as counter_for
+from .runtime.cli.common.answering import InputRow as InputRow
+from .runtime.cli.common.chunks import LineWork as LineWork
+from .runtime.cli.common.chunks import Outputs as Outputs
+from .runtime.cli.common.chunks import works_apart as works_apart
+from .runtime.cli.common.chunks import write_answers as write_answers
 from .runtime.cli.common.command import CHECKPOINTS as CHECKPOINTS
 from .runtime.cli.common.command import DECODING as DECODING
 from .runtime.cli.common.command import SPECS as SPECS
@@ -115,8 +119,8 @@ from .runtime.cli.common.parameters import refuse_test_set as refuse_test_set
 from .runtime.cli.common.parameters import to_option as to_option
 from .runtime.cli.common.reading import Mistakes as Mistakes
 from .runtime.cli.common.reading import as_it_arrives as as_it_arrives
-from .runtime.cli.common.reading import text_lines as text_lines
 from .runtime.cli.common.terminal import notice as notice
+from .runtime.cli.decoding import text_rows as text_rows
 from .runtime.cli.predicting import one_file as one_file
 from .runtime.cli.predicting import test_rows as test_rows
 from .runtime.cli.specs.documents import DOCUMENTS as DOCUMENTS

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,27 +18,31 @@ from ...plugin import (
     DataRoot,
     FieldsOf,
     InputError,
+    InputRow,
     Json,
+    LineWork,
     Mistakes,
+    Outputs,
     Placement,
     Test,
     argument,
     as_it_arrives,
     command,
     complete_files,
-    counter_for,
     file_option,
     one_file,
     open_checkpoints,
     option,
     out_option,
     read_lines,
-    text_lines,
+    text_rows,
+    works_apart,
+    write_answers,
     write_beside,
     wrong,
 )
 from ...runtime.cli.common import terminal
-from ...runtime.cli.common.parameters import Checkpoint
+from ...runtime.cli.common.parameters import Checkpoint, On, Processes
 from ...runtime.cli.decoding import Buffer, Input, Output, Progress
 from .predictor import TreeBeam
 
@@ -45,7 +52,7 @@ if TYPE_CHECKING:
     from ... import Model
     from .decode.parse import Parse
     from .metrics.evalb import EvalbScores, EvalbSettings
-    from .trees.trees import Tree
+    from .trees.trees import Leaf, Tree
 
 Form = Literal["line", "pretty", "words", "vinyals", "tensor2tensor", "top_down"]
 """How `weft trees` writes a tree."""
@@ -68,6 +75,7 @@ Prm = Annotated[
 @command(
     PARSING,
     "weft parse outputs/parsing-craft/averaged --raw --draw trees/ < in.txt > out.trees",
+    "weft parse outputs/parsing-craft/averaged in.txt -o out.trees --processes 2",
     note=OF_THE_RUN,
     memory="give a smaller --buffer: a batch has at most so many lines; or a smaller --beam",
 )
@@ -106,6 +114,8 @@ def parse(
     of_trees: OfTrees,
     search: Search,
     buffer: Buffer = None,
+    processes: Processes = None,
+    on: On = "local",
     progress: Progress = False,
     placement: Place,
 ) -> int:
@@ -115,38 +125,77 @@ def parse(
         InputError: the checkpoint is not a parser, or a tree cannot be drawn.
     """
     from .decode.parse import BUFFER
-    from .trees.sentences import raw_words_of, words_of
-    from .trees.trees import pretty
 
     if on_lines and json_:
         raise wrong("--pretty", "it cannot be combined with --json")
-    pictures = _Pictures(draw)
-    predictor: Any = _open_parser(checkpoint, {**of_trees, **search}, placement).predictor()
-    mistakes = Mistakes()
-    words = map(raw_words_of if raw else words_of, text_lines(source, mistakes))
-    ahead = buffer or BUFFER
-    sentences = as_it_arrives(words, source, ahead)
-    counter = counter_for("lines parsed", source, out, asked=progress)
-    with terminal.writing(out) as file:
-        try:
-            parses = predictor.parser.parse(sentences, buffer=ahead, warn=terminal.warn)
-            for number, parsed in enumerate(parses, 1):
-                if json_:
-                    fields = {"line": number, **record(parsed), **mistakes.record(number)}
-                    text = json.dumps(fields, ensure_ascii=False)
-                elif parsed is None:
-                    text = ""
-                else:
-                    text = pretty(parsed.tree) if on_lines else str(parsed.tree)
-                file.write(text + "\n")
-                file.flush()
+    if draw is not None and works_apart(on, processes):
+        raise wrong("--draw", "pictures are drawn by one process: leave out --processes and --on")
+    form: Literal["line", "pretty", "json"] = "json" if json_ else "pretty" if on_lines else "line"
+    work = Parsing(
+        checkpoint, placement, source, {**of_trees, **search}, buffer or BUFFER, raw, form, draw
+    )
+    return write_answers(
+        work,
+        text_rows(source),
+        out,
+        what="lines parsed",
+        on=on,
+        processes=processes,
+        progress=progress,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Parsing(LineWork):
+    """The settings of `weft parse`."""
+
+    options: dict[str, Any]
+    buffer: int
+    raw: bool
+    form: Literal["line", "pretty", "json"]
+    draw: str | None
+
+    def open(self) -> Outputs:
+        """Open the parser, and return what parses lines."""
+        from .trees.sentences import raw_words_of, words_of
+        from .trees.trees import pretty
+
+        pictures = _Pictures(self.draw)
+        predictor: Any = _open_parser(self.checkpoint, self.options, self.placement).predictor()
+        words = raw_words_of if self.raw else words_of
+
+        def outputs(rows: Iterable[InputRow], mistakes: Mistakes) -> Iterator[str]:
+            pending = deque[InputRow]()
+            before = 0
+
+            def sentences() -> Iterator[list[Leaf]]:
+                nonlocal before
+                for index, row in enumerate(rows, 1):
+                    before = row.number - index  # lines before those of a chunk
+                    pending.append(row)
+                    try:
+                        yield words(row.read()["line"])
+                    except InputError as error:
+                        mistakes.add(row.number, error)
+                        yield []
+
+            parses = predictor.parser.parse(
+                as_it_arrives(sentences(), self.source, self.buffer),
+                buffer=self.buffer,
+                warn=lambda index, problem: mistakes.warn(before + index, problem),
+            )
+            for parsed in parses:
+                number = pending.popleft().number
                 pictures.draw(number, None if parsed is None else parsed.tree)
-                if counter is not None:
-                    counter.more(1)
-        finally:
-            if counter is not None:
-                counter.close()
-    return mistakes.exit_code()
+                if self.form == "json":
+                    fields = {"line": number, **record(parsed), **mistakes.record(number)}
+                    yield json.dumps(fields, ensure_ascii=False) + "\n"
+                elif parsed is None:
+                    yield "\n"
+                else:
+                    yield f"{pretty(parsed.tree) if self.form == 'pretty' else parsed.tree}\n"
+
+        return outputs
 
 
 def _open_parser(checkpoint: str, options: dict[str, Any], placement: dict[str, Any]) -> Model:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +18,7 @@ from ...specs.findings import InputError
 from ..data.text_files import STDIN, read_lines
 from ..decode.predictors.predictor import Answer
 from .common import terminal
-from .common.answering import Answered, Row, lines_of
+from .common.answering import Answered, InputRow, lines_of
 from .common.chunks import LineWork, Outputs, write_answers
 from .common.command import DECODING, FieldsOf, command, wrong
 from .common.models import (
@@ -138,7 +139,7 @@ def translate(
         alignment,
         attention,
     )
-    rows = _rows(source, "source", {"prefix": prefix, "include": include})
+    rows = text_rows(source, "source", {"prefix": prefix, "include": include})
     return write_answers(
         work,
         rows,
@@ -170,8 +171,8 @@ class Translating(LineWork):
         ahead, predictor = self.buffer or BUFFER, model.line_predictor()
         numbered, details = predictor.nbest > 1, Details(self.alignment, self.attention)
 
-        def outputs(rows: Iterable[Row], mistakes: Mistakes) -> Iterator[str]:
-            pending: deque[Row] = deque()
+        def outputs(rows: Iterable[InputRow], mistakes: Mistakes) -> Iterator[str]:
+            pending: deque[InputRow] = deque()
             before = 0
 
             def values() -> Iterator[dict[str, Any]]:
@@ -204,7 +205,9 @@ class Translating(LineWork):
         return outputs
 
 
-def _rows(source: str | None, key: str, required: Mapping[str, str | None]) -> Iterator[Row]:
+def text_rows(
+    source: str | None, key: str = "line", required: Mapping[str, str | None] = MappingProxyType({})
+) -> Iterator[InputRow]:
     """Yield the lines of a file as rows, with what is required of their answers.
 
     Args:
@@ -222,7 +225,9 @@ def _rows(source: str | None, key: str, required: Mapping[str, str | None]) -> I
         for name, (texts, path) in files.items():
             values[name], missing = _next(texts, path, number)
             problem = problem or missing
-        yield Row(number, number, f"{location}:{number}", line, partial(_values, values, problem))
+        yield InputRow(
+            number, number, f"{location}:{number}", line, partial(_values, values, problem)
+        )
 
 
 def _next(
@@ -353,7 +358,7 @@ def generate(
     if include is not None and ids:
         raise wrong("--include", "phrases are text, but --ids reads token ids")
     work = Generating(checkpoint, placement, source, widened(settings), ids, json_, batch)
-    rows = _rows(source, "prompt", {"include": include})
+    rows = text_rows(source, "prompt", {"include": include})
     return write_answers(work, rows, out, what="lines continued", on=on, processes=processes)
 
 
@@ -379,7 +384,7 @@ class Generating(LineWork):
             record = {**output_record(output, predictor.words), "ids": tokens}
             return {k: v for k, v in record.items() if not (self.ids and k in ("text", "tokens"))}
 
-        def outputs(rows: Iterable[Row], mistakes: Mistakes) -> Iterator[str]:
+        def outputs(rows: Iterable[InputRow], mistakes: Mistakes) -> Iterator[str]:
             prompts = Answered[list[Answer]](rows, self.source, self.batch, mistakes)
 
             def answer(values: list[dict[str, Any]]) -> list[list[Answer]]:

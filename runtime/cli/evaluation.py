@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ...specs.findings import InputError
+from .common.answering import Answered, InputRow
+from .common.chunks import ROWS, LineWork, Outputs, answered_apart, works_apart
 from .common.command import DECODING, command, wrong
 from .common.models import (
     OF_THE_RUN,
@@ -24,13 +32,16 @@ from .common.parameters import (
     DataRoot,
     Json,
     Metrics,
+    On,
+    Processes,
     Test,
     argument,
     file_option,
     option,
     out_option,
 )
-from .measuring import chosen_metrics, evaluated
+from .common.reading import Mistakes
+from .measuring import answers_of, chosen_metrics, evaluated
 from .predicting import Overrides as PredictorOverrides
 from .predicting import (
     Predictor,
@@ -39,11 +50,15 @@ from .predicting import (
     with_predictor,
 )
 
+if TYPE_CHECKING:
+    from ..model.model import Model
+
 
 @command(
     DECODING,
     "weft evaluate outputs/multi30k-en-de/averaged --test test_2016_flickr --beam 5",
     "weft evaluate outputs/multi30k-en-de/averaged --metric ter --metric exact_match",
+    "weft evaluate outputs/multi30k-en-de/averaged --processes 2",
     note=OF_THE_RUN,
     memory="give --precision bfloat16, or a smaller --beam or --max-length; batches have at most"
     " 4,096 source tokens times the beam, which cannot be set",
@@ -67,6 +82,8 @@ def evaluate(
     search: SearchMeasured,
     sample: Sample = False,
     sampled: Sampled,
+    processes: Processes = None,
+    on: On = "local",
     placement: Place,
 ) -> None:
     """Print the metrics of a checkpoint's run on its test sets.
@@ -80,17 +97,85 @@ def evaluate(
     if bool(source) != bool(target):
         raise wrong("--source", "a text needs both --source and --target")
     options = options_of(search, sampled, sample=sample)
-    model = with_predictor(
-        open_checkpoints(checkpoint, None, placement), predictor, overrides, options
-    )
+    work = Evaluating(checkpoint, placement, None, predictor, tuple(overrides or ()), options)
+    model = work.model()
     tests = test_rows(model, (source, target) if source and target else None, test, data_root)
     one_file(out, tests)
     chosen = chosen_metrics(model, metrics or ())
+    answered = None
+    if works_apart(on, processes):
+        answered = partial(_answered, work, out, on, processes)
     reports = [
-        evaluated(model, name, rows, chosen, out, shown=not json_) for name, rows in tests.items()
+        evaluated(model, name, rows, chosen, out, shown=not json_, answered=answered)
+        for name, rows in tests.items()
     ]
     if json_:
         print(json.dumps(reports, indent=2))
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluating(LineWork):
+    """The settings of `weft evaluate`."""
+
+    predictor: str | None
+    overrides: tuple[str, ...]
+    options: dict[str, Any]
+
+    def model(self) -> Model:
+        """Open the model, with the predictor that the user gave.
+
+        Raises:
+            InputError: it cannot be opened, or an option does not fit it.
+        """
+        model = open_checkpoints(self.checkpoint, None, self.placement)
+        return with_predictor(model, self.predictor, [*self.overrides], self.options)
+
+    def open(self) -> Outputs:
+        """Open the model, and return what answers rows, each with a line of JSON."""
+        from ..train.distributed.answers import encoded
+
+        model = self.model()
+
+        def outputs(rows: Iterable[InputRow], mistakes: Mistakes) -> Iterator[str]:
+            asked = Answered[Any](rows, None, ROWS, mistakes)
+            parts = asked.batches(lambda values: answers_of(model, values, warn=asked.warn))
+            for _, answer in chain.from_iterable(parts):
+                yield json.dumps(encoded(answer)) + "\n"
+
+        return outputs
+
+
+class _Refused(Mistakes):
+    """Raises what is wrong with a row: metrics of the others would be those of another test set."""
+
+    def tell(self, number: int, error: InputError) -> None:
+        """Raise what is wrong with a row."""
+        del number
+        raise error
+
+
+def _answered(
+    work: Evaluating,
+    out: str | None,
+    on: On,
+    processes: int | None,
+    rows: list[dict[str, Any]],
+    progress: Callable[[int], None],
+) -> list[Any]:
+    """Return the answers to rows on an executor; finished parts are kept if there is a file."""
+    from ..train.distributed.answers import decoded
+
+    numbered = (
+        InputRow(number, f"row {number}", f"row {number}", "", partial(dict, row))
+        for number, row in enumerate(rows, 1)
+    )
+    with ExitStack() as stack:
+        beside = out or str(Path(stack.enter_context(TemporaryDirectory())) / "answers")
+        texts_of = stack.enter_context(
+            answered_apart(work, numbered, beside, progress, on, processes)
+        )
+        lines = "".join(texts_of((), _Refused())).splitlines()
+    return [decoded(json.loads(line)) for line in lines]
 
 
 @command(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,13 @@ from .common import terminal
 from .common.command import wrong
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from ..decode.predictors.text import Warn
     from ..metrics.metric import Measured, Metric
     from ..model.model import Model
+
+    Answers = Callable[[list[dict[str, Any]], Callable[[int], None]], list[Any]]
 
 
 def chosen_metrics(model: Model, names: Sequence[str]) -> Sequence[Metric]:
@@ -66,6 +70,7 @@ def evaluated(
     out: str | None,
     *,
     shown: bool,
+    answered: Answers | None = None,
 ) -> dict[str, Any]:
     """Return the metrics of a model on a test set.
 
@@ -76,6 +81,8 @@ def evaluated(
         metrics: as `chosen_metrics` returns them.
         out: file for the answers: texts as lines, others as JSON lines.
         shown: whether to print the report.
+        answered: returns the answers to rows, and calls a function with the number of further
+            rows that are answered; default: this process answers.
 
     Raises:
         InputError: a row does not fit the model.
@@ -84,19 +91,14 @@ def evaluated(
 
     terminal.notice(f"{name}: predicting {len(rows):,} rows")
     counter = terminal.Counter("rows predicted")
+    answers = (answered or partial(answers_of, model))(rows, counter.more)
+    counter.close()
     if model.trained is None:
-        scores, answers = _imported(model, rows, metrics)
+        scores = _imported(model, rows, metrics, answers)
     else:
         from ..train.measuring import measured
 
-        scores, answers = measured(
-            model,
-            rows,
-            metrics,
-            progress=counter.more,
-            warn=lambda row, problem: terminal.warn(row, problem, "row"),
-        )
-    counter.close()
+        scores = measured(model, rows, metrics, answers)
     if out:
         texts = all(isinstance(answer, str) for answer in answers)
         lines = (
@@ -110,6 +112,30 @@ def evaluated(
     if shown:
         print(report_text(report))
     return report
+
+
+def answers_of(
+    model: Model,
+    rows: list[dict[str, Any]],
+    progress: Callable[[int], None] = lambda _: None,
+    warn: Warn = lambda row, problem: terminal.warn(row, problem, "row"),
+) -> list[Any]:
+    """Return the answers of a model to rows.
+
+    Args:
+        model: the model.
+        rows: the rows.
+        progress: called with the number of further rows that are answered.
+        warn: called with the number of a row, from 1, and what is wrong with its answer.
+
+    Raises:
+        InputError: a row does not fit the model.
+    """
+    if model.trained is None:
+        return model.translate([row["source"] for row in rows], warn=warn)
+    from ..train.measuring import predicted
+
+    return predicted(model, rows, progress=progress, warn=warn)
 
 
 def _intervals(
@@ -135,20 +161,19 @@ def _imported(
     model: Model,
     rows: list[dict[str, Any]],
     metrics: Sequence[Metric],
-) -> tuple[dict[str, Measured], list[str]]:
-    """Return metrics and perplexity of an imported translation model, and its translations."""
+    answers: Sequence[Any],
+) -> dict[str, Measured]:
+    """Return metrics and perplexity of an imported translation model."""
     from ..metrics.metric import Measured as Value
 
-    sources, references = ([row[side] for row in rows] for side in ("source", "target"))
-    answers = model.translate(sources, warn=terminal.warn)
     scores: dict[str, Measured] = {
         metric.name: metric.measure(answers, metric.references(rows, "target"))
         for metric in metrics
     }
-    scored = model.score(zip(sources, references, strict=True))
+    scored = model.score([(row["source"], row["target"]) for row in rows])
     tokens = sum(len(score.log_probabilities) for score in scored)
     total = sum(sum(score.log_probabilities) for score in scored)
-    return {**scores, "perplexity": Value(math.exp(-total / max(tokens, 1)))}, answers
+    return {**scores, "perplexity": Value(math.exp(-total / max(tokens, 1)))}
 
 
 def _report(

@@ -16,7 +16,7 @@ from ...specs.findings import InputError, did_you_mean
 from ..data.readers.jsonl import is_blank, json_object
 from ..data.text_files import STDIN
 from ..decode.predictors.predictor import Answer
-from .common.answering import Answered, Row
+from .common.answering import Answered, InputRow
 from .common.chunks import LineWork, Outputs, write_answers
 from .common.command import DECODING, command
 from .common.models import PlaceUncompiled, changed, open_checkpoints
@@ -139,7 +139,7 @@ class Predicting(LineWork):
         raw = dict if model.trained is None else model.trained.raw
         model.predictor(self.predictor, answers=self.answers)  # refuses what does not fit
 
-        def outputs(rows: Iterable[Row], mistakes: Mistakes) -> Iterator[str]:
+        def outputs(rows: Iterable[InputRow], mistakes: Mistakes) -> Iterator[str]:
             asked = Answered[Answer](rows, self.source, self.buffer, mistakes)
             ready = model.predictor(self.predictor, answers=self.answers, warn=asked.warn)
             parts = asked.batches(lambda values: ready.answers([raw(row) for row in values]))
@@ -183,13 +183,15 @@ def with_predictor(
     return replace(model, strategy=PREDICTORS.parse({**settings, "type": name}, "predict"))
 
 
-def _rows(source: str | None) -> Iterator[Row]:
+def _rows(source: str | None) -> Iterator[InputRow]:
     """Yield the lines of a file of JSON lines that are not empty, as a reader of data does."""
     name = STDIN if source in (None, "-") else source
     for number, (line, error) in enumerate(decoded_lines(source), 1):
         if error is not None or not is_blank(line):
             location = f"{name}:{number}"
-            yield Row(number, location, location, line, partial(_values, line, location, error))
+            yield InputRow(
+                number, location, location, line, partial(_values, line, location, error)
+            )
 
 
 def _values(line: str, location: str, error: InputError | None) -> dict[str, Any]:

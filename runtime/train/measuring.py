@@ -88,28 +88,24 @@ def _batches(
         yield from [batch_of(columns, some, fitting)] if segments is None else segments
 
 
-def measured(
+def predicted(
     model: Model,
     rows: Sequence[Mapping[str, Any]],
-    metrics: Sequence[Metric],
     *,
     progress: Callable[[int], None] = lambda _: None,
     warn: Warn | None = None,
-) -> tuple[dict[str, Measured], list[Any]]:
-    """Return metrics and losses over rows by name, and the answers.
+) -> list[Any]:
+    """Return the answers to rows; none if the run does not predict.
 
     Args:
         model: the model.
         rows: raw values by column.
-        metrics: what is measured, such as the metrics of the run.
         progress: called with the number of further rows that are predicted.
         warn: as for `Model.predictor`.
 
     Raises:
-        InputError: a metric does not fit the answers.
+        InputError: a row does not fit the model.
     """
-    run, losses = model.answering.run, losses_of(model, rows)
-    scores: dict[str, Measured] = {}
     answers: list[Any] = []
     if model.strategy is not None:
         # Rows are numbered from the first of each part.
@@ -119,6 +115,28 @@ def measured(
             part = rows[start : start + _BUFFER]
             answers += predictor.predict(part)
             progress(len(part))
+    return answers
+
+
+def measured(
+    model: Model,
+    rows: Sequence[Mapping[str, Any]],
+    metrics: Sequence[Metric],
+    answers: Sequence[Any],
+) -> dict[str, Measured]:
+    """Return metrics and losses over rows, by name.
+
+    Args:
+        model: the model.
+        rows: raw values by column.
+        metrics: what is measured, such as the metrics of the run.
+        answers: what `predicted` returns for the rows.
+
+    Raises:
+        InputError: a metric does not fit the answers.
+    """
+    run, losses = model.answering.run, losses_of(model, rows)
+    scores: dict[str, Measured] = {}
     for metric in metrics:
         if metric.needs == "losses":
             if losses:
@@ -127,4 +145,4 @@ def measured(
             references = metric.references(rows, str(run.answers))
             scores[metric.name] = metric.measure(answers, references)
     loss_scores = {name: Measured(value) for name, value in losses.items() if name not in scores}
-    return {**scores, **loss_scores}, answers
+    return {**scores, **loss_scores}

@@ -21,7 +21,7 @@ _LINE_ENDS = str.maketrans("\n\r", "  ")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class InputRow:
     """A line of the input, before it is read as a row."""
 
     number: int
@@ -47,7 +47,7 @@ class Answered(Generic[T]):
     """Rows that are answered in batches; a wrong row loses no other answer."""
 
     def __init__(
-        self, rows: Iterable[Row], source: str | None, size: int, mistakes: Mistakes
+        self, rows: Iterable[InputRow], source: str | None, size: int, mistakes: Mistakes
     ) -> None:
         """Store the rows.
 
@@ -58,7 +58,7 @@ class Answered(Generic[T]):
             mistakes: gets wrong rows and warnings.
         """
         self._rows, self._size = as_it_arrives(rows, source, size), size
-        self._asked: Sequence[Row] = ()
+        self._asked: Sequence[InputRow] = ()
         self._warned: set[int] = set()
         self.mistakes = mistakes
 
@@ -71,14 +71,14 @@ class Answered(Generic[T]):
 
     def batches(
         self, answer: Callable[[list[dict[str, Any]]], Sequence[T]]
-    ) -> Iterator[list[tuple[Row, T | None]]]:
+    ) -> Iterator[list[tuple[InputRow, T | None]]]:
         """Yield the rows of each batch with their answers; None for a wrong row.
 
         Args:
             answer: answers rows; raises InputError if one is wrong.
         """
 
-        def answered(rows: Sequence[Row]) -> Sequence[T]:
+        def answered(rows: Sequence[InputRow]) -> Sequence[T]:
             self._asked = rows
             return answer([row.read() for row in rows])
 

@@ -11,7 +11,7 @@ import pickle
 import shutil
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -25,7 +25,7 @@ from ....specs.findings import InputError
 from ...system.executors.executor import On, completed, opened, settings_of
 from ...system.lock import locked
 from . import terminal
-from .answering import Row, counter_for
+from .answering import InputRow, counter_for
 from .command import wrong
 from .reading import Mistakes
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ROWS = 1000
 """Rows of a chunk."""
-Outputs = Callable[[Iterable[Row], Mistakes], Iterator[str]]
+Outputs = Callable[[Iterable[InputRow], Mistakes], Iterator[str]]
 """Returns the text that is written for each row."""
 
 
@@ -58,7 +58,7 @@ class LineWork:
 
 def write_answers(
     work: LineWork,
-    rows: Iterator[Row],
+    rows: Iterator[InputRow],
     out: str | None,
     *,
     what: str,
@@ -82,7 +82,7 @@ def write_answers(
         InputError: the checkpoint cannot be opened, or a file cannot be read or written.
     """
     mistakes = Mistakes(what.partition(" ")[0])
-    apart = settings_of(on).type != "local" or (processes or 1) > 1
+    apart = works_apart(on, processes)
     if apart and out in (None, "-"):
         raise wrong("--processes", "finished parts are kept beside the output: give --out FILE")
     outputs = None if apart else work.open()
@@ -92,34 +92,65 @@ def write_answers(
         if counter is not None:
             counter.more(number)
 
-    folder = Path(str(out)).resolve().with_name(f".{Path(str(out)).name}.work")
-    with locked(folder) if apart else nullcontext():
+    try:
+        answers = (
+            answered_apart(work, rows, str(out), count, on, processes)
+            if outputs is None
+            else nullcontext(outputs)
+        )
+        with answers as texts_of, terminal.writing(out) as file:
+            for text in texts_of(rows, mistakes):
+                file.write(text)
+                if not apart:
+                    file.flush()
+                    count(1)
+    finally:
+        if counter is not None:
+            counter.close()
+    return mistakes.exit_code()
+
+
+def works_apart(on: On, processes: int | None) -> bool:
+    """Return whether an executor and a number of processes mean other processes than this one."""
+    return settings_of(on).type != "local" or (processes or 1) > 1
+
+
+@contextmanager
+def answered_apart(
+    work: LineWork,
+    rows: Iterator[InputRow],
+    out: str,
+    count: Callable[[int], None],
+    on: On,
+    processes: int | None,
+) -> Iterator[Outputs]:
+    """Answer all rows on an executor; give what reads their answers, in order.
+
+    Args:
+        work: the settings.
+        rows: the rows.
+        out: file beside which finished parts are kept, until this context ends without an error.
+        count: called with the number of further rows that are answered.
+        on: the executor.
+        processes: as for `write_answers`.
+
+    Raises:
+        InputError: the checkpoint cannot be opened, or an option does not fit it.
+    """
+    folder = Path(out).resolve().with_name(f".{Path(out).name}.work")
+    with locked(folder):
         try:
-            if outputs is None:
-                names = _on_workers(work, rows, folder, count, on, processes)
-                outputs = _kept(folder, names)
-                rows = iter(())
-            with terminal.writing(out) as file:
-                for text in outputs(rows, mistakes):
-                    file.write(text)
-                    if not apart:
-                        file.flush()
-                        count(1)
+            yield _kept(folder, _on_workers(work, rows, folder, count, on, processes))
         except BaseException:
-            if apart and not any(folder.glob("[0-9a-f]*")):
+            if not any(folder.glob("[0-9a-f]*")):
                 shutil.rmtree(folder)
             raise
-        finally:
-            if counter is not None:
-                counter.close()
-    if apart:
-        shutil.rmtree(folder)
-    return mistakes.exit_code()
+    shutil.rmtree(folder)
 
 
 def _on_workers(
     work: LineWork,
-    rows: Iterator[Row],
+    rows: Iterator[InputRow],
     folder: Path,
     count: Callable[[int], None],
     on: On,
@@ -134,11 +165,11 @@ def _on_workers(
                 digest.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
     settings, names = pickle.dumps((work, digest.digest())), list[str]()
 
-    def next_chunk() -> tuple[str, list[Row]] | None:
+    def next_chunk() -> tuple[str, list[InputRow]] | None:
         while chunk := list(islice(rows, ROWS)):
             content = digest.copy()
             content.update(
-                repr([(row.number, getattr(row.read, "args", row.text)) for row in chunk]).encode()
+                pickle.dumps([(row.number, getattr(row.read, "args", row.text)) for row in chunk])
             )
             names.append(content.hexdigest()[:32])
             if not (folder / names[-1]).is_file():
@@ -148,7 +179,7 @@ def _on_workers(
 
     with opened(on, processes) as engine:
 
-        def submit(item: tuple[str, list[Row]]) -> Future[dict[str, Any]]:
+        def submit(item: tuple[str, list[InputRow]]) -> Future[dict[str, Any]]:
             return engine.executor.submit(answer_chunk, settings, item[1])
 
         for event in completed(next_chunk, submit, engine.at_once + engine.ahead):
@@ -162,7 +193,7 @@ def _on_workers(
 def _kept(folder: Path, names: Sequence[str]) -> Outputs:
     """Return what reads the answers of chunks, and tells what was wrong with their rows."""
 
-    def outputs(rows: Iterable[Row], mistakes: Mistakes) -> Iterator[str]:
+    def outputs(rows: Iterable[InputRow], mistakes: Mistakes) -> Iterator[str]:
         del rows
         for name in names:
             chunk = json.loads((folder / name).read_bytes())
@@ -175,7 +206,7 @@ def _kept(folder: Path, names: Sequence[str]) -> Outputs:
     return outputs
 
 
-def answer_chunk(settings: bytes, rows: Sequence[Row]) -> dict[str, Any]:
+def answer_chunk(settings: bytes, rows: Sequence[InputRow]) -> dict[str, Any]:
     """Answer rows in a worker, and return the text and what is wrong as JSON data.
 
     Args:

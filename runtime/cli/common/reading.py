@@ -75,27 +75,11 @@ class Mistakes:
         return int(self._count > 0)
 
 
-def text_lines(path: str | None, mistakes: Mistakes) -> Iterator[str]:
-    """Yield the lines of a file or of standard input; a line that is not text becomes empty.
-
-    Args:
-        path: a file, plain text or compressed; None and `-` are standard input.
-        mistakes: gets the lines that are not text, such as those that are not UTF-8.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
-    for number, (line, error) in enumerate(decoded_lines(path), 1):
-        if error is not None:
-            mistakes.add(number, error)
-        yield line
-
-
 def decoded_lines(path: str | None) -> Iterator[tuple[str, InputError | None]]:
     """Yield each line of a file or of standard input, and why it is not text.
 
     Args:
-        path: as for `text_lines`.
+        path: a file, plain text or compressed; None and `-` are standard input.
 
     Raises:
         InputError: the file cannot be read.

@@ -20,6 +20,7 @@ from weft.extensions.parsing.trees.draw import picture
 from weft.extensions.parsing.trees.sentences import raw_words_of
 from weft.extensions.parsing.trees.trees import Leaf, Tree, read_all
 from weft.runtime import api
+from weft.runtime.cli.common import chunks
 from weft.runtime.cli.main import main
 from weft.specs.findings import InputError
 
@@ -196,6 +197,28 @@ def test_predict_answers_with_trees_that_can_be_read(
     assert "the word 'the dog'" in printed.err
     assert f"--> {rows}:2" in printed.err
     assert [words(json.loads(line)) for line in printed.out.splitlines()[:1]] == [["the", "dog"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [["--pretty"], ["--json"]])
+def test_chunks_have_the_bytes_of_one_process(
+    options: list[str],
+    parse: Parse,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Also the numbers of lines, and what is wrong with one; pictures are of one process."""
+    monkeypatch.setattr(chunks, "ROWS", 2)
+    text = b"the dog\n\nthe cat\n\xff\nlast\n"
+
+    for name, more in (("one", []), ("two", ["--processes", "2"])):
+        parse(text, *options, "-o", str(tmp_path / name), *more, code=1)
+        assert "standard input:4" in capsys.readouterr().err
+
+    assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
+    parse(b"", "--draw", str(tmp_path / "x"), "--processes", "2", code=2)
+    assert "--draw" in capsys.readouterr().err
 
 
 def test_trees_are_drawn(parse: Parse, tmp_path: Path) -> None:

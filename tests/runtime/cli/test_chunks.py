@@ -66,6 +66,27 @@ def test_rows_are_predicted_in_chunks(checkpoint: str, tmp_path: Path) -> None:
     assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
 
 
+def test_a_test_set_is_answered_in_chunks(
+    checkpoint: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The report and the answers are those of one process; without a file nothing is kept."""
+    monkeypatch.setattr(chunks, "ROWS", 4)
+    words = ["evaluate", checkpoint, "--beam", "2", "--json"]
+    assert main([*words, "-o", str(tmp_path / "one")]) == 0
+    report = capsys.readouterr().out
+
+    assert main([*words, "-o", str(tmp_path / "two"), "--processes", "2"]) == 0
+    assert capsys.readouterr().out == report
+    assert main([*words, "--processes", "2"]) == 0
+
+    assert capsys.readouterr().out == report
+    assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
+
+
 def test_a_killed_command_continues(
     checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,11 @@ def test_a_line_that_is_not_utf_8_is_empty(
     source.write_bytes(b"\xef\xbb\xbfa\r\n\xff\xfe\nb")
     mistakes = reading.Mistakes()
 
-    assert list(reading.text_lines(str(source), mistakes)) == ["a", "", "b"]
+    lines, errors = zip(*reading.decoded_lines(str(source)), strict=True)
+    assert lines == ("a", "", "b")
+    assert errors[::2] == (None, None)
+    mistakes.add(2, errors[1])
+
     assert f"--> {source}:2" in capsys.readouterr().err
     assert mistakes.exit_code() == 1
     assert "0xff" in mistakes.record(2)["error"]
@@ -99,7 +103,7 @@ def test_only_a_terminal_shows_a_prompt(
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         assert reading.prompts("-")
         assert not reading.prompts("in.txt")
-        lines = reading.text_lines(None, reading.Mistakes())
+        lines = (line for line, _ in reading.decoded_lines(None))
         assert list(reading.as_it_arrives(lines, None, 2)) == ["sun", "moon"]
     os.close(keys)
 

@@ -18,7 +18,7 @@ from weft.runtime.decode.predictors.predictor import Context
 from weft.runtime.decode.predictors.registry import PREDICTORS
 from weft.runtime.model.opening import ensemble
 from weft.runtime.spec.check import graph_of
-from weft.runtime.train.measuring import measured
+from weft.runtime.train.measuring import measured, predicted
 from weft.runtime.train.plan import load_run, plan_run
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError, SpecError
@@ -231,7 +231,7 @@ def test_validation_and_evaluation_feed_the_column(drafts: Path, model: weft.Mod
     expected = chrf.measure(answers, [row["target"] for row in rows]).value
     history = [json.loads(line) for line in (drafts / "out/metrics.jsonl").read_text().splitlines()]
 
-    scores, _ = measured(model, rows, [chrf])
+    scores = measured(model, rows, [chrf], predicted(model, rows))
 
     assert scores["chrf"].value == pytest.approx(expected)
     assert [one["chrf"] for one in history if "chrf" in one] == [pytest.approx(expected)]
