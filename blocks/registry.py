@@ -52,7 +52,6 @@ STANDARD = {
     "depthwise_convolution@1": ".convolution.convolution:DEPTHWISE_CONVOLUTION",
     "separable_convolution@1": ".convolution.convolution:SEPARABLE_CONVOLUTION",
     "gated_convolution@1": ".convolution.convolution:GATED_CONVOLUTION",
-    "downsample_convolution@1": ".frontend.audio:DOWNSAMPLE_CONVOLUTION",
     "log_mel@1": ".frontend.audio:LOG_MEL",
     "patch_embedding@1": ".frontend.image:PATCH_EMBEDDING",
     "rnn@1": ".recurrent.recurrent:RNN",

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from ...graphs.ir.block_type import Behavior, BlockType, MismatchError, Port, Signature, never, port
 from ...graphs.ir.graph import Part
+from ...graphs.ir.lengths import every
 from ...graphs.ir.value_type import (
     Axis,
     Terms,
@@ -133,15 +134,7 @@ def _selected(params: SliceParams, axis: Axis) -> Axis:
         problem = f"the length of {text} depends on how long {axis} is, and becomes 0"
         help_ = "count 'start' and 'stop' from the same end"
         raise MismatchError("T03", problem, help=help_)
-    step = params.step
-    if any(factor % step for factor in factors.values()):
-        problem = f"with a step of {step}, the length of {axis} is not always a whole number"
-        help_ = (
-            f"give the input an axis such as {step}*T, a multiple to which its column pads, or set"
-        )
-        raise MismatchError("T03", problem, help=f"{help_} a 'stop'")
-    factors = {name: factor // step for name, factor in factors.items()}
-    return axis_of({**factors, "": -(-length[""] // step)})
+    return every(params.step, axis_of(length), axis, "step", ", or set a 'stop'")
 
 
 def _counted_from(index: int, size: Terms) -> dict[str, int]:

@@ -15,7 +15,8 @@ class WordConvolutionParams(Params):
     d_out: Count
     """Width of the output."""
     kernel: Count = 3
-    """Size of the convolution kernel, in parts; odd."""
+    """Size of the convolution kernel, in parts; an even kernel reads one more part after its center
+    than before it."""
     pool: Literal["max", "mean"] = "max"
     """How the outputs of a word's parts are pooled, feature by feature."""
 
@@ -31,13 +32,6 @@ def _signature(params: WordConvolutionParams, _: frozenset[str]) -> Signature:
         ),
         behavior={"c": "full"},
     )
-
-
-def _arguments(params: WordConvolutionParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
-    if params.kernel % 2 == 0:
-        msg = f"kernel is {params.kernel}, but it must be odd"
-        raise ValueError(msg, f"use {params.kernel + 1}")
-    return {**sizes, **params.model_dump()}
 
 
 def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -62,7 +56,6 @@ WORD_CONVOLUTION = BlockType(
     source="dos Santos & Zadrozny 2014, section 2.1.2; Ma & Hovy 2016, section 2.1",
     params=WordConvolutionParams,
     signature=_signature,
-    arguments=_arguments,
     weights=_weights,
     flops=_flops,
     module=".convolution.char_cnn_module:WordConvolution",

@@ -20,7 +20,7 @@ class WordConvolution(nn.Module):
     def __init__(self, d_in: int, d_out: int, kernel: int = 3, pool: str = "max") -> None:
         """Create the kernel [O, D, K] and its bias [O]."""
         super().__init__()
-        self.pool = pool
+        self.pool, self.zeros = pool, ((kernel - 1) // 2, kernel // 2)
         self.weight = nn.Parameter(torch.empty(d_out, d_in, kernel))
         self.bias = nn.Parameter(torch.empty(d_out))
 
@@ -56,8 +56,10 @@ class WordConvolution(nn.Module):
 
     def _convolved(self, x_NCD: Tensor) -> Tensor:
         """Return the outputs of the convolution at all places, [N, C, O]."""
-        padding = self.weight.size(2) // 2
-        y_NOC = F.conv1d(x_NCD.transpose(1, 2), self.weight, self.bias, padding=padding)
+        before, after = self.zeros
+        x_NDC = x_NCD.transpose(1, 2)
+        x_NDC = F.pad(x_NDC, (0, after - before)) if after > before else x_NDC
+        y_NOC = F.conv1d(x_NDC, self.weight, self.bias, padding=before)
         return y_NOC.transpose(1, 2)
 
     def _max_of_parts(self, x_NCD: Tensor, mask_NC: Tensor) -> Tensor:
@@ -71,7 +73,7 @@ class WordConvolution(nn.Module):
         last = len(parts_MD) - 1  # the zeros around words and in their gaps
         place_NC = torch.full_like(mask_NC, last, dtype=torch.int64)
         place_NC[mask_NC] = torch.arange(last)
-        around_NCK = F.pad(place_NC, (kernel // 2, kernel // 2), value=last).unfold(1, kernel, 1)
+        around_NCK = F.pad(place_NC, self.zeros, value=last).unfold(1, kernel, 1)
         window_MX = parts_MD.index_select(0, around_NCK[mask_NC].flatten()).view(last, -1)
         y_MO = F.linear(window_MX, self.weight.transpose(1, 2).flatten(1), self.bias)
         max_NO = torch.segment_reduce(y_MO, "max", lengths=mask_NC.sum(1))
@@ -80,7 +82,7 @@ class WordConvolution(nn.Module):
     def _mean(self, x_NCD: Tensor, mask_NC: Tensor | None) -> Tensor:
         """Return the means of the outputs of each word, [N, O], from the means of its windows."""
         kernel, places = self.weight.size(2), x_NCD.size(1)
-        padded = x_NCD if kernel == 1 else F.pad(x_NCD, (0, 0, kernel // 2, kernel // 2))
+        padded = x_NCD if kernel == 1 else F.pad(x_NCD, (0, 0, *self.zeros))
         windows = [padded[:, k : k + places] for k in range(kernel)]
         if mask_NC is None:
             mean_NX = torch.cat([window.mean(1) for window in windows], -1)

@@ -4,25 +4,66 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import ceil
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from ...graphs.ir.block_type import Behavior, BlockType, Needs, Signature, port
+from ...graphs.ir.block_type import (
+    Behavior,
+    BlockType,
+    MismatchError,
+    Needs,
+    Port,
+    Signature,
+    port,
+)
+from ...graphs.ir.lengths import every
 from ...graphs.ir.state_tensor import StateTensor
-from ..params import Count, Flag, Params
+from ...graphs.ir.value_type import Axis, ValueType, added
+from ..params import Count, Flag, Params, Several
+
+DIMENSIONS = 3
+"""Axes of a value: batch, time and width."""
+MASK = "true where the kernel reads nothing but positions that count, and zeros around all of them"
+"""Description of the mask of a shorter output."""
 
 
 class DepthwiseParams(Params):
     """Params of `depthwise_convolution`."""
 
     kernel: Count
-    """Kernel size in positions; odd unless `causal`."""
+    """Kernel size in positions."""
     dilation: Annotated[Count, Needs("kernel", least=2)] = 1
     """Distance between neighboring kernel positions."""
+    stride: Count = 1
+    """Distance between the positions that have an output, beginning with the first."""
     causal: Annotated[Flag, Needs("kernel", least=2)] = False
-    """Whether an output depends only on its own and earlier positions; otherwise the kernel is
-    centered."""
+    """Whether an output depends only on its own and earlier positions."""
+    padding: Annotated[
+        Literal["same", "valid"] | tuple[Several, Several],
+        Needs("causal", (False,)),
+        Needs("kernel", least=2),
+    ] = "same"
+    """Zeros around a sequence unless `causal`: `same` centers the kernel, where an even one reads
+    one more position after its center than before it, as in torch; `valid` adds none, so that there
+    are outputs only where the kernel fits; or the numbers of zeros before and after."""
     bias: Flag = True
     """Whether to add a bias."""
+
+    @property
+    def reach(self) -> int:
+        """Distance from the first to the last position of the kernel."""
+        return (self.kernel - 1) * self.dilation
+
+    @property
+    def unread(self) -> int:
+        """Number of positions that have no output, before the stride."""
+        if self.causal or self.padding == "same":
+            return 0
+        return self.reach if self.padding == "valid" else self.reach - sum(self.padding)
+
+    @property
+    def shortens(self) -> bool:
+        """Whether the output may be shorter than the input."""
+        return self.stride > 1 or self.unread != 0
 
 
 class WidthParams(Params):
@@ -44,28 +85,57 @@ class GroupedParams(ConvolutionParams):
     group alone."""
 
 
-def _signature(params: ConvolutionParams, _: frozenset[str]) -> Signature:
-    return _of_width(params, str(params.d_out))
-
-
-def _of_width(params: DepthwiseParams, d_out: str) -> Signature:
-    """Return the signature of a convolution whose output has a given width."""
-    reads: Behavior = "causal" if params.causal else "full"
+def _signature(params: DepthwiseParams, wired: frozenset[str], length: Axis = "t") -> Signature:
+    """Return the ports of a convolution whose output has a length."""
+    width = getattr(params, "d_out", "d_in")
+    outputs = [Port("y", ValueType("f", ("b", length, width)), doc="output of the convolution")]
+    if params.shortens and "mask" in wired:
+        outputs.append(Port("mask", ValueType("mask", ("b", length)), doc=MASK))
+    behavior: Behavior = "causal" if params.causal and params.stride == 1 else "full"
     return Signature(
         inputs=(
             port("x", "f[b t d_in]", "input vectors"),
             port("mask", "mask[b t]?", "true at non-padding positions; the others read as zeros"),
         ),
-        outputs=(port("y", f"f[b t {d_out}]", "output of the convolution"),),
-        behavior={} if params.kernel == 1 else {"t": reads},
+        outputs=tuple(outputs),
+        behavior={} if params.kernel == 1 and not params.shortens else {"t": behavior},
     )
 
 
+def _typed(params: DepthwiseParams, types: Mapping[str, ValueType]) -> Signature:
+    """Return the ports with the length of the output: one for every stride that the kernel fits.
+
+    Raises:
+        MismatchError: the length is no combination of axes, or the kernel fits nowhere.
+    """
+    axes = types["x"].axes
+    length: Axis = "t"
+    if params.shortens and len(axes) == DIMENSIONS:
+        axis = axes[1]
+        length = every(params.stride, added(axis, params.unread, -1), axis, "stride")
+        if isinstance(length, int) and length < 1:
+            problem = f"a kernel over {params.reach + 1} positions never fits into {axis}"
+            help_ = "use a smaller 'kernel' or 'dilation', or the padding 'same'"
+            raise MismatchError("T03", problem, port="x", help=help_)
+    return _signature(params, frozenset(types), length)
+
+
 def _arguments(params: DepthwiseParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
-    if not params.causal and params.kernel % 2 == 0:
-        msg = f"kernel is {params.kernel}, but it must be odd unless 'causal' is set"
-        raise ValueError(msg, f"use {params.kernel + 1}, or set 'causal': true")
-    return {**sizes, **params.model_dump()}
+    """Return the constructor arguments, without those that a convolution mostly leaves out.
+
+    Raises:
+        ValueError: there is more padding than the kernel reads.
+    """
+    if params.unread < 0:
+        zeros = params.reach - params.unread
+        msg = f"padding adds {zeros} zeros, of which the kernel reads {params.reach}"
+        raise ValueError(msg, f"use at most {params.reach} in total")
+    arguments = {**sizes, **params.model_dump(exclude={"padding", "stride"})}
+    if params.stride > 1:
+        arguments["stride"] = params.stride
+    if params.padding != "same" and not params.causal:
+        arguments["padding"] = (0, 0) if params.padding == "valid" else params.padding
+    return arguments
 
 
 def _grouped_arguments(params: GroupedParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,10 +156,31 @@ def _weights(arguments: Mapping[str, Any], copies: int = 1) -> dict[str, tuple[i
     return weight | ({"bias": (width,)} if a["bias"] else {})
 
 
+def _around(arguments: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many positions the kernel reads before and after that of its output."""
+    a = arguments
+    reach = (a["kernel"] - 1) * a["dilation"]
+    before = reach if a["causal"] else a.get("padding", (reach // 2, 0))[0]
+    return before, reach - before
+
+
+def _unread(arguments: Mapping[str, Any]) -> int:
+    """Return the number of positions that have no output, before the stride."""
+    zeros: tuple[int, int] = arguments.get("padding", _around(arguments))
+    return sum(_around(arguments)) - sum(zeros)
+
+
+def _outputs(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """Return the number of output vectors."""
+    stride = arguments.get("stride", 1)
+    number: int = sizes["b"] * -(-(sizes["t"] - _unread(arguments)) // stride)
+    return number
+
+
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     a = arguments
     inputs = a["d_in"] // a.get("groups", 1)
-    return 2 * sizes["b"] * sizes["t"] * int(inputs * a["d_out"] * a["kernel"])
+    return 2 * _outputs(a, sizes) * int(inputs * a["d_out"] * a["kernel"])
 
 
 def _depthwise_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -100,7 +191,7 @@ def _depthwise_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...
 
 def _depthwise_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     a = arguments
-    return 2 * sizes["b"] * sizes["t"] * int(a["d_in"] * a["kernel"])
+    return 2 * _outputs(a, sizes) * int(a["d_in"] * a["kernel"])
 
 
 def _separable_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -115,14 +206,16 @@ def _separable_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...
 def _separable_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     """Count the depthwise convolution and the pointwise linear map."""
     a = arguments
-    return 2 * sizes["b"] * sizes["t"] * int(a["d_in"] * (a["kernel"] + a["d_out"]))
+    return 2 * _outputs(a, sizes) * int(a["d_in"] * (a["kernel"] + a["d_out"]))
 
 
 def _hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the layers until both ends are connected; 0 if dilation skips positions."""
+    """Count the layers until both ends are connected; 0 if positions are skipped or lost."""
     a, farthest = arguments, sizes["t"] - 1
-    taps: int = a["kernel"] - 1 if a["causal"] else a["kernel"] // 2
-    if not taps or (a["dilation"] > 1 and farthest):
+    before, after = _around(a)
+    taps = min(before, after) or max(before, after)
+    shortens = "stride" in a or _unread(a)
+    if not taps or shortens or (a["dilation"] > 1 and farthest):
         return 0
     return max(1, ceil(farthest / taps))
 
@@ -131,22 +224,20 @@ def _state(
     arguments: Mapping[str, Any], sizes: Mapping[str, int], _: frozenset[str]
 ) -> dict[str, StateTensor]:
     """Return the last inputs, as many as the kernel reads before a position."""
-    a = arguments
-    reach = (a["kernel"] - 1) * a["dilation"]
-    before = reach if a["causal"] else reach // 2
-    return {"last": StateTensor((sizes["b"], before, a["d_in"]))}
+    return {"last": StateTensor((sizes["b"], _around(arguments)[0], arguments["d_in"]))}
 
 
 CONVOLUTION = BlockType(
     name="convolution",
     family="convolution",
     mixes="convolution",
-    doc="Convolution over time, centered or causal, with an output as long as its input; "
-    "sum_k W_k x_{t+k} + b.",
-    source="Gehring et al. 2017, section 3.2; van den Oord et al. 2016, section 2.1; groups: "
+    doc="Convolution over time, centered, causal or unpadded; sum_k W_k x_{stride t+k} + b.",
+    source="Gehring et al. 2017, section 3.2; van den Oord et al. 2016, section 2.1; stride: "
+    "Radford et al. 2023, section 2.2; without padding: Baevski et al. 2020, section 2; groups: "
     "Krizhevsky et al. 2012, section 3.5, and Xie et al. 2017, section 3",
     params=GroupedParams,
     signature=_signature,
+    typed=_typed,
     arguments=_grouped_arguments,
     weights=_weights,
     flops=_flops,
@@ -167,7 +258,8 @@ DEPTHWISE_CONVOLUTION = BlockType(
     source="Chollet 2017, section 1.2; in attention: So et al. 2021, section 4; in Conformer: "
     "Gulati et al. 2020, section 2.2",
     params=DepthwiseParams,
-    signature=lambda params, _: _of_width(params, "d_in"),
+    signature=_signature,
+    typed=_typed,
     arguments=_arguments,
     weights=_depthwise_weights,
     flops=_depthwise_flops,
@@ -188,6 +280,7 @@ SEPARABLE_CONVOLUTION = BlockType(
     source="Chollet 2017, section 1.2; over time: Kaiser et al. 2017, section 2",
     params=ConvolutionParams,
     signature=_signature,
+    typed=_typed,
     arguments=_arguments,
     weights=_separable_weights,
     flops=_separable_flops,
@@ -208,6 +301,7 @@ GATED_CONVOLUTION = BlockType(
     source="Dauphin et al. 2017, section 2; Gehring et al. 2017, section 3.2",
     params=ConvolutionParams,
     signature=_signature,
+    typed=_typed,
     arguments=_arguments,
     weights=lambda arguments: _weights(arguments, 2),
     flops=lambda arguments, sizes: 2 * _flops(arguments, sizes),

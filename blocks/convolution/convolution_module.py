@@ -1,12 +1,13 @@
 """Convolutions over time: plain, depthwise, depthwise separable and gated.
 
-Axes: B sequences, T positions, D input width, O output width, K kernel size;
-R rows = N sentences x beams.
+Axes: B sequences, S input positions, T output positions, D input width, O output width, K kernel
+size; R rows = N sentences x beams.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,21 +20,58 @@ from ..kernels.linear import draw_linear
 class _TimeConvolution(nn.Module):
     """Base class of the convolutions: zero padding, and decoding with the last inputs as state."""
 
-    def __init__(self, d_in: int, kernel: int, dilation: int, *, causal: bool) -> None:
-        """Compute how many positions the kernel reads before and after each position."""
-        super().__init__()
-        self.d_in, self.kernel, self.dilation = d_in, kernel, dilation
-        reach = (kernel - 1) * dilation
-        self.before, self.after = (reach, 0) if causal else (reach // 2, reach // 2)
+    def __init__(
+        self,
+        d_in: int,
+        kernel: int,
+        dilation: int = 1,
+        stride: int = 1,
+        padding: tuple[int, int] | None = None,
+        *,
+        causal: bool = False,
+    ) -> None:
+        """Compute how many zeros surround a sequence.
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Map x [B, T, D] to [B, T, O]; sequences are zero-padded at both ends.
+        Args:
+            d_in: width of the input.
+            kernel: number of positions that an output reads.
+            dilation: distance between them.
+            stride: distance between the positions that have an output.
+            padding: numbers of zeros before and after; by default, the kernel is centered.
+            causal: whether all zeros come before.
+        """
+        super().__init__()
+        self.d_in, self.kernel, self.dilation, self.stride = d_in, kernel, dilation, stride
+        reach = (kernel - 1) * dilation
+        centered = (reach // 2, reach - reach // 2)
+        self.before, self.after = (reach, 0) if causal else padding or centered
+        self.unread = reach - self.before - self.after
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
+        """Map x [B, S, D] to [B, T, O], where T is S unless it shortens a sequence.
 
         Args:
             x: input vectors.
-            mask: [B, T]; positions where it is false are read as zeros.
+            mask: [B, S]; positions where it is false are read as zeros.
+
+        Returns:
+            The output vectors; with a mask, if there may be fewer than before, also their mask
+            [B, T], which is true as often as a sequence without its padding has outputs.
+
+        Raises:
+            ValueError: the kernel is longer than the sequence.
         """
-        return self._convolve(F.pad(_masked(x, mask), (0, 0, self.before, self.after)))
+        if self.unread and x.size(1) <= self.unread:
+            msg = f"there are {x.size(1)} positions, but the kernel needs {self.unread + 1}"
+            raise ValueError(msg)
+        x = _masked(x, mask)
+        y = self._convolve(
+            F.pad(x, (0, 0, self.before, self.after)) if self.before or self.after else x
+        )
+        if mask is None or (self.stride == 1 and not self.unread):
+            return y
+        first, last = mask[:, : mask.size(1) - self.unread], mask[:, self.unread :]
+        return y, (first & last)[:, :: self.stride]
 
     def begin(self, capacity: Capacity) -> State:
         """Return the decoding state: the last (K - 1) * dilation inputs, initially zeros."""
@@ -56,8 +94,14 @@ class _TimeConvolution(nn.Module):
         return self._convolve(inputs)
 
     def _convolve(self, x: Tensor) -> Tensor:
-        """Map x [B, before + T + after, D] to [B, T, O]."""
+        """Map x [B, before + S + after, D] to [B, T, O]."""
         raise NotImplementedError
+
+    def _along(self, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int = 1) -> Tensor:
+        """Apply a kernel [O, D / groups, K] to x [B, before + S + after, D]; return [B, O, T]."""
+        return F.conv1d(
+            x.transpose(1, 2), weight, bias, self.stride, dilation=self.dilation, groups=groups
+        )
 
 
 def _masked(x: Tensor, mask: Tensor | None) -> Tensor:
@@ -66,7 +110,7 @@ def _masked(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 class Convolution(_TimeConvolution):
-    """Convolution over time, with an output as long as its input.
+    """Convolution over time.
 
     Source: Gehring et al. 2017, section 3.2; causal: van den Oord et al. 2016, section 2.1.
     """
@@ -78,12 +122,12 @@ class Convolution(_TimeConvolution):
         kernel: int,
         dilation: int = 1,
         *,
-        causal: bool = False,
         bias: bool = True,
         groups: int = 1,
+        **reads: Any,
     ) -> None:
         """Create the kernel [O, D / groups, K]."""
-        super().__init__(d_in, kernel, dilation, causal=causal)
+        super().__init__(d_in, kernel, dilation, **reads)
         self.groups = groups
         self.weight = nn.Parameter(torch.empty(d_out, d_in // groups, kernel))
         self.bias = nn.Parameter(torch.empty(d_out)) if bias else None
@@ -95,9 +139,7 @@ class Convolution(_TimeConvolution):
             nn.init.zeros_(self.bias)
 
     def _convolve(self, x: Tensor) -> Tensor:
-        x_BDT, dilation = x.transpose(1, 2), self.dilation
-        y_BOT = F.conv1d(x_BDT, self.weight, self.bias, dilation=dilation, groups=self.groups)
-        return y_BOT.transpose(1, 2)
+        return self._along(x, self.weight, self.bias, self.groups).transpose(1, 2)
 
 
 class DepthwiseConvolution(_TimeConvolution):
@@ -112,11 +154,11 @@ class DepthwiseConvolution(_TimeConvolution):
         kernel: int,
         dilation: int = 1,
         *,
-        causal: bool = False,
         bias: bool = True,
+        **reads: Any,
     ) -> None:
         """Create the kernels [D, 1, K]."""
-        super().__init__(d_in, kernel, dilation, causal=causal)
+        super().__init__(d_in, kernel, dilation, **reads)
         self.weight = nn.Parameter(torch.empty(d_in, 1, kernel))
         self.bias = nn.Parameter(torch.empty(d_in)) if bias else None
 
@@ -128,10 +170,7 @@ class DepthwiseConvolution(_TimeConvolution):
             nn.init.zeros_(self.bias)
 
     def _convolve(self, x: Tensor) -> Tensor:
-        y_BDT = F.conv1d(
-            x.transpose(1, 2), self.weight, self.bias, dilation=self.dilation, groups=self.d_in
-        )
-        return y_BDT.transpose(1, 2)
+        return self._along(x, self.weight, self.bias, self.d_in).transpose(1, 2)
 
 
 class SeparableConvolution(_TimeConvolution):
@@ -147,11 +186,11 @@ class SeparableConvolution(_TimeConvolution):
         kernel: int,
         dilation: int = 1,
         *,
-        causal: bool = False,
         bias: bool = True,
+        **reads: Any,
     ) -> None:
         """Create the depthwise kernels [D, 1, K] and the pointwise map [O, D]."""
-        super().__init__(d_in, kernel, dilation, causal=causal)
+        super().__init__(d_in, kernel, dilation, **reads)
         self.depthwise = nn.Parameter(torch.empty(d_in, 1, kernel))
         self.pointwise = nn.Linear(d_in, d_out, bias)
 
@@ -162,9 +201,7 @@ class SeparableConvolution(_TimeConvolution):
         draw_linear(generator, self.pointwise)
 
     def _convolve(self, x: Tensor) -> Tensor:
-        y_BDT = F.conv1d(
-            x.transpose(1, 2), self.depthwise, dilation=self.dilation, groups=self.d_in
-        )
+        y_BDT = self._along(x, self.depthwise, None, self.d_in)
         y: Tensor = self.pointwise(y_BDT.transpose(1, 2))
         return y
 
@@ -182,11 +219,11 @@ class GatedConvolution(_TimeConvolution):
         kernel: int,
         dilation: int = 1,
         *,
-        causal: bool = False,
         bias: bool = True,
+        **reads: Any,
     ) -> None:
         """Create both kernels as one tensor [2 O, D, K]: the values, then the gates."""
-        super().__init__(d_in, kernel, dilation, causal=causal)
+        super().__init__(d_in, kernel, dilation, **reads)
         self.weight = nn.Parameter(torch.empty(2 * d_out, d_in, kernel))
         self.bias = nn.Parameter(torch.empty(2 * d_out)) if bias else None
 
@@ -201,5 +238,4 @@ class GatedConvolution(_TimeConvolution):
             nn.init.zeros_(self.bias)
 
     def _convolve(self, x: Tensor) -> Tensor:
-        y_BOT = F.conv1d(x.transpose(1, 2), self.weight, self.bias, dilation=self.dilation)
-        return F.glu(y_BOT, 1).transpose(1, 2)
+        return F.glu(self._along(x, self.weight, self.bias), 1).transpose(1, 2)

@@ -1,7 +1,6 @@
-"""Audio front end: log-mel spectrograms and strided convolutions.
+"""Audio front end: log-mel spectrograms.
 
-Axes: B waveforms, T frames or positions, W samples per window, F frequencies, M mel bands,
-D input width, O output width, K kernel size.
+Axes: B waveforms, T frames, W samples per window, F frequencies, M mel bands.
 """
 
 from __future__ import annotations
@@ -115,46 +114,3 @@ class LogMel(nn.Module):
         """Clip log powers to the dynamic range below the loudest, and scale them."""
         floor = loud_BTM.amax((1, 2), keepdim=True) - RANGE
         return (torch.maximum(loud_BTM, floor) + 4) / 4
-
-
-class DownsampleConvolution(nn.Module):
-    """Strided convolution over time: one output vector per `stride` input vectors.
-
-    Source: Radford et al. 2023, section 2.2.
-    """
-
-    def __init__(
-        self, d_in: int, d_out: int, kernel: int, stride: int, *, bias: bool = True
-    ) -> None:
-        """Create the kernel [O, D, K]."""
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(d_out, d_in, kernel))
-        self.bias = nn.Parameter(torch.empty(d_out)) if bias else None
-        self.stride = stride
-
-    def initialize(self, generator: torch.Generator) -> None:
-        """Draw Xavier-uniform weights; the bias starts at zero."""
-        nn.init.xavier_uniform_(self.weight, generator=generator)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
-        """Map x [B, stride * T, D] to [B, T, O]; sequences are zero-padded at both ends.
-
-        Args:
-            x: input vectors.
-            mask: [B, stride * T], true at positions that are not padding.
-
-        Returns:
-            The output vectors; with a mask, also the mask [B, T] of those whose first input is
-            not padding.
-        """
-        if mask is not None:
-            x = x.masked_fill(~mask[..., None], 0.0)
-        before, after = (self.weight.size(-1) - 1) // 2, self.weight.size(-1) // 2
-        x_BDS = x.transpose(1, 2)
-        if after > before:
-            x_BDS = F.pad(x_BDS, (0, after - before))
-        y_BOT = F.conv1d(x_BDS, self.weight, self.bias, stride=self.stride, padding=before)
-        y_BTO = y_BOT.transpose(1, 2)
-        return y_BTO if mask is None else (y_BTO, mask[:, :: self.stride])

@@ -14,7 +14,8 @@ class ConvGRUParams(Params):
     """Params of `conv_gru`."""
 
     kernel: Count = 3
-    """Kernel size in positions; odd, since the kernel is centered."""
+    """Kernel size in positions; an even kernel reads one more position after its center than before
+    it."""
 
 
 class ConvGRUDecoderParams(ConvGRUParams):
@@ -36,7 +37,8 @@ def _signature(params: ConvGRUParams, _: frozenset[str]) -> Signature:
 
 
 def _decoder_signature(params: ConvGRUDecoderParams, _: frozenset[str]) -> Signature:
-    reads: Behavior = "pointwise" if params.kernel == 1 else "causal"
+    # A kernel of two reads nothing before its center, and nothing later is written yet.
+    reads: Behavior = "causal" if params.kernel > 2 else "pointwise"  # noqa: PLR2004
     return Signature(
         inputs=(
             port("x", "f[b t d_in]", "vectors written to the tape, one before each step"),
@@ -46,13 +48,6 @@ def _decoder_signature(params: ConvGRUDecoderParams, _: frozenset[str]) -> Signa
         outputs=(port("y", "f[b t d_model]", "position t of the state after step t"),),
         behavior={"s": "full", "t": reads},
     )
-
-
-def _arguments(params: ConvGRUParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
-    if params.kernel % 2 == 0:
-        msg = f"kernel is {params.kernel}, but it must be odd"
-        raise ValueError(msg, f"use {params.kernel + 1}")
-    return {**sizes, **params.model_dump()}
 
 
 def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -89,7 +84,8 @@ def _decoder_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> in
 
 def _hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     """Count the layers until both ends are connected; each applies two kernels in sequence."""
-    reach = 2 * (arguments["kernel"] // 2)
+    before, after = (arguments["kernel"] - 1) // 2, arguments["kernel"] // 2
+    reach = 2 * (before or after)
     return max(1, -(-(sizes["t"] - 1) // reach)) if reach else 0
 
 
@@ -114,7 +110,6 @@ CONV_GRU = BlockType(
     source="Kaiser & Sutskever 2016, section 2; Kaiser & Bengio 2016, section 2",
     params=ConvGRUParams,
     signature=_signature,
-    arguments=_arguments,
     weights=_weights,
     flops=_flops,
     sequential=lambda _, __: 2,
@@ -134,7 +129,6 @@ CONV_GRU_DECODER = BlockType(
     source="Kaiser & Bengio 2016, section 3.1, with states of one row (w = 1)",
     params=ConvGRUDecoderParams,
     signature=_decoder_signature,
-    arguments=_arguments,
     weights=_decoder_weights,
     flops=_decoder_flops,
     sequential=lambda arguments, sizes: 2 * sizes["t"] * int(arguments["cells"]),

@@ -28,8 +28,8 @@ class ConvGRU(nn.Module):
     def __init__(self, d_model: int, kernel: int) -> None:
         """Create the convolutions of the gates, D to 2 D, and of the candidate, D to D."""
         super().__init__()
-        self.gates = nn.Conv1d(d_model, 2 * d_model, kernel, padding=kernel // 2)
-        self.candidate = nn.Conv1d(d_model, d_model, kernel, padding=kernel // 2)
+        self.gates = nn.Conv1d(d_model, 2 * d_model, kernel, padding=(kernel - 1) // 2)
+        self.candidate = nn.Conv1d(d_model, d_model, kernel, padding=(kernel - 1) // 2)
 
     def initialize(self, generator: torch.Generator) -> None:
         """Draw Xavier-uniform weights; the biases of the gates start at one, others at zero."""
@@ -55,11 +55,11 @@ class ConvGRU(nn.Module):
 
     def _next(self, state_BDT: Tensor, written: tuple[Tensor, Tensor] | None = None) -> Tensor:
         """Return the next state; `written` holds terms added to the gates and the candidate."""
-        gates = self.gates(state_BDT)
+        gates = self.gates(_followed(state_BDT, self.gates))
         if written is not None:
             gates = gates + written[0]
         update, reset = gates.sigmoid().chunk(2, 1)
-        candidate = self.candidate(reset * state_BDT)
+        candidate = self.candidate(_followed(reset * state_BDT, self.candidate))
         if written is not None:
             candidate = candidate + written[1]
         next_state: Tensor = update * state_BDT + (1 - update) * candidate.tanh()
@@ -75,7 +75,7 @@ class _TapeConvGRU(ConvGRU):
     def __init__(self, d_model: int, d_in: int, kernel: int) -> None:
         """Create the unit and the convolution of the tape, E to 3 D."""
         super().__init__(d_model, kernel)
-        self.written = nn.Conv1d(d_in, 3 * d_model, kernel, padding=kernel // 2, bias=False)
+        self.written = nn.Conv1d(d_in, 3 * d_model, kernel, padding=(kernel - 1) // 2, bias=False)
 
     def initialize(self, generator: torch.Generator) -> None:
         """Draw Xavier-uniform weights; the biases of the gates start at one, others at zero."""
@@ -85,7 +85,8 @@ class _TapeConvGRU(ConvGRU):
     def advance(self, state_BDL: Tensor, tape_BEL: Tensor, active_B1L: Tensor) -> Tensor:
         """Return the next state, with zeros at inactive positions."""
         width = state_BDL.size(1)
-        gates, candidate = self.written(tape_BEL).split((2 * width, width), 1)
+        written = self.written(_followed(tape_BEL, self.written))
+        gates, candidate = written.split((2 * width, width), 1)
         return self._next(state_BDL, (gates, candidate)).masked_fill(~active_B1L, 0.0)
 
 
@@ -163,6 +164,11 @@ class ConvGRUDecoder(nn.Module):
         for cell in units:
             state_BDL = cell.advance(state_BDL, tape_BEL, active_BL[:, None])
         return state_BDL
+
+
+def _followed(x_BDT: Tensor, convolution: nn.Conv1d) -> Tensor:
+    """Return x with one more zero after it for an even kernel, whose second half is longer."""
+    return x_BDT if convolution.kernel_size[0] % 2 else F.pad(x_BDT, (0, 1))
 
 
 def _initial_state(memory: Tensor, mask: Tensor | None, length: int) -> tuple[Tensor, Tensor]:

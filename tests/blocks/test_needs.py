@@ -28,7 +28,7 @@ def without_effect(key: str, mark: Needs | Unwired) -> dict[str, Any]:
     assert block is not None
     given = dict(block.example)
     if isinstance(mark, Needs):
-        values = (False, "none") if mark.values else (mark.least - 1,)
+        values = (False, "none", True) if mark.values else (mark.least - 1,)
         default = block.params.model_fields[mark.param].default
         given[mark.param] = next(v for v in (*values, default) if _fits(block, mark, v))
     return given

@@ -1,4 +1,4 @@
-"""Log-mel frames against their definition in numpy, and strided convolutions against torch's."""
+"""Log-mel frames against their definition in numpy."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch import nn
-from weft.blocks.frontend.audio_module import DownsampleConvolution, LogMel, hertz_of, mel_of
+from weft.blocks.frontend.audio_module import LogMel, hertz_of, mel_of
 
 
 def mel(hertz: float) -> float:
@@ -86,43 +85,6 @@ def test_too_short_a_waveform_is_refused() -> None:
         LogMel(80, 16_000, 400, 160)(torch.zeros(1, 160))
 
 
-@pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (5, 3), (3, 1), (1, 2)])
-def test_strides_are_torchs(kernel: int, stride: int) -> None:
-    """The output length is the input length divided by the stride; the kernel is centered."""
-    ours = DownsampleConvolution(4, 6, kernel, stride)
-    ours.initialize(torch.Generator().manual_seed(1))
-    theirs = nn.Conv1d(4, 6, kernel, stride, padding=kernel // 2)
-    theirs.load_state_dict(ours.state_dict())
-    x = torch.randn(2, 5 * stride, 4)
-
-    found = ours(x)
-
-    assert found.shape == (2, 5, 6)
-    torch.testing.assert_close(found, theirs(x.transpose(1, 2)).transpose(1, 2))
-
-
-@pytest.mark.parametrize(("kernel", "stride"), [(10, 5), (8, 4), (4, 2), (2, 1)])
-def test_an_even_kernel_reads_one_more_position_after_its_center(kernel: int, stride: int) -> None:
-    """y_t = sum over k of W_k x_(stride t + k - (K / 2 - 1)), with zeros outside of the text."""
-    block = DownsampleConvolution(1, 1, kernel, stride, bias=False)
-    with torch.no_grad():
-        block.weight.copy_(torch.arange(1.0, kernel + 1))
-    x = torch.randn(3 * stride).double()
-    first = kernel // 2 - 1
-
-    y = block.double()(x[None, :, None]).flatten()
-
-    expected = [
-        sum(
-            (k + 1) * x[at].item()
-            for k in range(kernel)
-            if 0 <= (at := stride * t + k - first) < len(x)
-        )
-        for t in range(3)
-    ]
-    assert y.tolist() == pytest.approx(expected)
-
-
 def test_masked_frames_equal_those_of_the_waveform_alone() -> None:
     """Of any length: silence fills the last frame, and frames of padding are zeros."""
     block, lengths = LogMel(20, 8_000, 200, 80), [800, 430, 90]
@@ -148,18 +110,3 @@ def test_a_mask_only_changes_the_frames_at_the_ends() -> None:
     plain, (masked, _) = block(wave), block(wave, torch.ones(1, 1600, dtype=torch.bool))
 
     torch.testing.assert_close(masked[:, 2:8], plain[:, 2:8])
-
-
-def test_a_masked_stride_reads_padding_as_zeros() -> None:
-    """An output counts if its first input does, so that a shorter row has all of its outputs."""
-    block = DownsampleConvolution(4, 6, 3, 2)
-    block.initialize(torch.Generator().manual_seed(1))
-    x, lengths = torch.randn(3, 8, 4), [8, 5, 2]
-    mask = torch.arange(8) < torch.tensor(lengths)[:, None]
-
-    y, kept = block(x, mask)
-
-    assert kept.sum(1).tolist() == [4, 3, 1]
-    for row, length in enumerate(lengths):
-        alone = block(x[row : row + 1, :length])[0]
-        torch.testing.assert_close(y[row, : len(alone)], alone)

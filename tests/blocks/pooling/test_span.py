@@ -59,7 +59,7 @@ def test_padding_is_as_beyond_the_end() -> None:
 
 
 @pytest.mark.parametrize("pool", ["max", "mean"])
-@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize("kernel", [1, 2, 3, 4])
 def test_a_word_is_pooled_from_its_windows(pool: str, kernel: int) -> None:
     """Each word separately, in loops; a word without parts gives zeros."""
     block = WordConvolution(4, 3, kernel, pool).double()
@@ -75,8 +75,8 @@ def test_a_word_is_pooled_from_its_windows(pool: str, kernel: int) -> None:
     weight, bias = block.weight.detach().numpy(), block.bias.detach().numpy()
     for row, counts in enumerate(parts):
         for word, count in enumerate(counts):
-            reach = kernel // 2
-            padded = np.pad(x[row, word, :count].numpy(), ((reach, reach), (0, 0)))
+            zeros = (kernel - 1) // 2, kernel // 2
+            padded = np.pad(x[row, word, :count].numpy(), (zeros, (0, 0)))
             windows = [
                 bias + sum(weight[:, :, k] @ padded[c + k] for k in range(kernel))
                 for c in range(count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from weft.blocks.recurrent.conv_gru_module import ConvGRU, ConvGRUDecoder
@@ -17,7 +18,7 @@ def convolved(weight: torch.Tensor, x_LD: Array, here: int) -> Array:
     kernel = weight.double().detach().numpy()
     total = np.zeros(kernel.shape[0])
     for k in range(kernel.shape[2]):
-        there = here + k - kernel.shape[2] // 2
+        there = here + k - (kernel.shape[2] - 1) // 2
         if 0 <= there < len(x_LD):
             total += kernel[:, :, k] @ x_LD[there]
     return total
@@ -67,9 +68,10 @@ def drawn(model: nn.Module) -> None:
             weight.copy_(0.4 * torch.randn(weight.shape, generator=generator))
 
 
-def test_the_unit_equals_the_formula() -> None:
+@pytest.mark.parametrize("kernel", [2, 3, 4])
+def test_the_unit_equals_the_formula(kernel: int) -> None:
     """Kaiser and Sutskever 2016, section 2, as a loop."""
-    unit = ConvGRU(4, 3)
+    unit = ConvGRU(4, kernel)
     drawn(unit)
     x = torch.randn(2, 6, 4, dtype=torch.float64)
 
@@ -91,9 +93,10 @@ def test_padding_acts_as_the_end_of_the_sequence() -> None:
     assert not y[:, 4:].any()
 
 
-def test_the_decoder_is_the_formula_on_a_state_that_grows() -> None:
+@pytest.mark.parametrize("kernel", [3, 4])
+def test_the_decoder_is_the_formula_on_a_state_that_grows(kernel: int) -> None:
     """Kaiser and Bengio 2016, section 3.1; the state has as many positions as are active."""
-    decoder = ConvGRUDecoder(4, 3, 3, 2)
+    decoder = ConvGRUDecoder(4, 3, kernel, 2)
     drawn(decoder)
     x = torch.randn(1, 6, 3, dtype=torch.float64)
     memory = torch.randn(1, 4, 4, dtype=torch.float64)

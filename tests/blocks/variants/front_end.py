@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.blocks.frontend.audio import DOWNSAMPLE_CONVOLUTION, LOG_MEL
+from weft.blocks.frontend.audio import LOG_MEL
 from weft.blocks.frontend.image import PATCH_EMBEDDING
 from weft.graphs.ir.block_type import BlockType
 
@@ -21,25 +21,5 @@ VARIANTS: dict[str, BlockType] = {
     ),
     "log_mel, masked": replace(
         LOG_MEL, example_inputs={"x": "f[B 160*T]", "mask": "mask[B 160*T]"}
-    ),
-    "downsample_convolution, masked": replace(
-        DOWNSAMPLE_CONVOLUTION,
-        example={"d_out": 4},
-        example_inputs={"x": "f[B 2*T 8]", "mask": "mask[B 2*T]"},
-    ),
-    "downsample_convolution, of three": replace(
-        DOWNSAMPLE_CONVOLUTION,
-        example={"d_out": 4, "kernel": 5, "stride": 3, "bias": False},
-        example_inputs={"x": "f[B 3*T 8]"},
-    ),
-    "downsample_convolution, even": replace(
-        DOWNSAMPLE_CONVOLUTION,
-        example={"d_out": 4, "kernel": 4},
-        example_inputs={"x": "f[B 2*T 8]"},
-    ),
-    "downsample_convolution, of one": replace(
-        DOWNSAMPLE_CONVOLUTION,
-        example={"d_out": 4, "stride": 1},
-        example_inputs={"x": "f[B T 8]"},
     ),
 }

@@ -25,6 +25,9 @@ for _block in (RNN, GRU, LSTM):
         ),
     }
 VARIANTS |= {
+    "conv_gru, even": replace(CONV_GRU, example={"kernel": 4}),
+    "conv_gru_decoder, even": replace(CONV_GRU_DECODER, example={"kernel": 4}),
+    "conv_gru_decoder, of two": replace(CONV_GRU_DECODER, example={"kernel": 2}),
     "conv_gru, no mask": replace(CONV_GRU, example={"kernel": 1}, example_inputs={"x": "f[B T 8]"}),
     "conv_gru_decoder, no mask": replace(
         CONV_GRU_DECODER,

@@ -22,5 +22,6 @@ VARIANTS: dict[str, BlockType] = {
     "word_convolution, mean": replace(
         WORD_CONVOLUTION, example={"d_out": 6, "kernel": 5, "pool": "mean"}
     ),
+    "word_convolution, even": replace(WORD_CONVOLUTION, example={"d_out": 6, "kernel": 4}),
     "word_convolution, words": replace(WORD_CONVOLUTION, example_inputs=WORDS),
 }

@@ -305,12 +305,22 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
     ("attention", "cache"): {"heads": 2, "causal": True},
     ("dot_attention", "causal"): {"gain": "none"},
     ("slice", "index"): {"axis": "time"},
+    ("convolution", "padding"): {"d_out": 6, "kernel": 3},
+    ("depthwise_convolution", "padding"): {"kernel": 3},
+    ("gated_convolution", "padding"): {"d_out": 6, "kernel": 3},
+    ("separable_convolution", "padding"): {"d_out": 6, "kernel": 3},
     ("rotary", "scaling"): {"factor": 2.0, "original_length": 64},
 }
 """Other params beside a param that excludes those of the example."""
-SIZED = ("patch_embedding", "downsample_convolution", "delta_rule")
+SIZED = ("patch_embedding", "delta_rule")
 """Blocks with params that set the size of their inputs."""
-MULTIPLES = {("pool", "every")}
+MULTIPLES = {
+    ("pool", "every"),
+    ("convolution", "stride"),
+    ("depthwise_convolution", "stride"),
+    ("gated_convolution", "stride"),
+    ("separable_convolution", "stride"),
+}
 """Params that divide the length of a sequence."""
 GIVEN_BY_SIZES = {
     ("einsum", "sizes"),

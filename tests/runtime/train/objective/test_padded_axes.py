@@ -29,9 +29,9 @@ MODEL: dict[str, Any] = {
     "nodes": {
         "words": {"use": "embedding@1", "in": {"ids": "source"}, "params": {"d_model": WIDTH}},
         "halved": {
-            "use": "downsample_convolution@1",
+            "use": "convolution@1",
             "in": {"x": "words.y", "mask": "source_mask"},
-            "params": {"d_out": WIDTH},
+            "params": {"d_out": WIDTH, "kernel": 3, "stride": 2},
         },
         "written": {"use": "embedding@1", "in": {"ids": "target"}, "params": {"d_model": WIDTH}},
         "before": {
