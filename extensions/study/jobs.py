@@ -26,6 +26,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal
 
 from filelock import FileLock, Timeout
+from pydantic import TypeAdapter, ValidationError
 
 from ...plugin import InputError, SpecError, objective_file, significant, write_beside
 from ...runtime.system.strangers import LARGEST_FILE, read_in
@@ -38,6 +39,7 @@ from .planning.base import Base
 from .planning.identity import DataDigests, digest_of
 from .planning.plan import JobPlan
 from .planning.planned import Planned
+from .planning.stored import DIGITS, LocalPlan, StoredTask
 from .planning.table import duration
 from .planning.tune import chosen_metric
 
@@ -60,8 +62,6 @@ LOG = "log"
 """File of a job with what its workers print."""
 STOP = "stop"
 """File that asks the worker of a job, wherever it is, to stop with a checkpoint."""
-DIGITS = 16
-
 State = Literal["done", "running", "failed", "lost", "stopped", "queued"]
 
 
@@ -101,7 +101,7 @@ class Job:
     @property
     def task(self) -> dict[str, Any]:
         """What is measured, and where the prepared data is."""
-        return dict(read_json(self.folder / self.kind))
+        return dict(read_json(self.folder / self.kind, StoredTask))
 
     @property
     def measured(self) -> Path:
@@ -146,28 +146,45 @@ class Job:
     def _failure(self) -> dict[str, Any]:
         """Return what is noted of the last attempt, if it failed."""
         try:
-            return dict(read_json(self.folder / ERROR))
+            return dict(read_json(self.folder / ERROR, dict[str, Any]))
         except InputError:
             return {}
 
 
-def read_json(path: Path, largest: int = LARGEST_FILE) -> Any:
+def read_json(path: Path, form: Any = Any, largest: int = LARGEST_FILE) -> Any:
     """Return the JSON value of a file that weft wrote, perhaps for a stranger.
 
     Args:
         path: the file.
+        form: class or type hint of the value, which is checked and stays as it is.
         largest: maximum size in bytes.
 
     Raises:
         InputError: it is missing or damaged.
     """
     try:
-        return json.loads(read_in(path.parent, path.name, largest))
+        data = read_in(path.parent, path.name, largest)
+        check_form(form, data)
+        return json.loads(data)
     except (InputError, ValueError, RecursionError) as error:
         problem = error.problem if isinstance(error, InputError) else error
         raise InputError(
             f"cannot read the file: {problem}", location=str(path), help="run the study again"
         ) from error
+
+
+def check_form(form: Any, text: str | bytes) -> None:
+    """Check that JSON text is a value of a form.
+
+    Raises:
+        ValueError: it is not.
+    """
+    try:
+        TypeAdapter[Any](form).validate_json(text)
+    except ValidationError as error:
+        [first, *_] = error.errors()
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{where}: {first['msg']}") from error
 
 
 def problem_of(error: BaseException) -> str:
@@ -353,14 +370,7 @@ def open_plan(out: Path) -> dict[str, Any]:
             location=str(out),
             help="run it with 'weft study run', or give its folder with --out",
         )
-    plan = dict(read_json(out / PLAN))
-    if missing := {"document", "folder", "overrides", "rows", "source"} - plan.keys():
-        raise InputError(
-            f"the plan of the study has no '{min(missing)}'",
-            location=str(out / PLAN),
-            help="remove the file, and run the study again, which keeps what is trained",
-        )
-    return plan
+    return dict(read_json(out / PLAN, LocalPlan))
 
 
 def events(job: Job) -> Iterator[dict[str, Any]]:

@@ -41,7 +41,7 @@ class JobResult:
 
 def score_of(job: Job, metric: str) -> float:
     """Return the value of a metric on the validation data of a job that is done."""
-    return float(read_json(job.measured / RESULT)["splits"]["valid"]["scores"][metric])
+    return float(read_json(job.measured / RESULT, JobResult)["splits"]["valid"]["scores"][metric])
 
 
 def file_of(name: str) -> str:

@@ -19,6 +19,7 @@ from .jobs import (
     TRAINED,
     Job,
     Measures,
+    Trained,
     events,
     read_json,
     write_job,
@@ -268,5 +269,5 @@ def metric_of(plan: JobPlan) -> Metric:
 def _seconds(job: Job) -> float:
     """Return the seconds of a training, also of one that was stopped."""
     if (job.folder / TRAINED).is_file():
-        return float(read_json(job.folder / TRAINED)["seconds"])
+        return float(read_json(job.folder / TRAINED, Trained)["seconds"])
     return float(job.progress().get("train", {}).get("seconds", 0.0))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...plugin import InputError
-from .jobs import TRAINED, costs_of_jobs, jobs_of, open_plan, read_json
+from .jobs import TRAINED, Trained, costs_of_jobs, jobs_of, open_plan, read_json
 from .planning.base import Run
 
 MFU = 0.3
@@ -39,7 +39,7 @@ def _of_finished(out: Path) -> float | None:
     flops = seconds = 0.0
     for job in {job.key: job for job in jobs_of(record, out)}.values():
         if (job.folder / TRAINED).is_file():
-            trained = read_json(job.folder / TRAINED)
+            trained = read_json(job.folder / TRAINED, Trained)
             flops += works[job.key] * trained["update"]
             seconds += trained["seconds"]
     return flops / seconds if seconds else None

@@ -20,12 +20,10 @@ import json
 import re
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field, TypeAdapter, ValidationError
 
 from ...plugin import InputError, locked, write_beside
 from ...runtime.data.array_files import DAMAGED
@@ -33,7 +31,6 @@ from ...runtime.system.folders import new_folder
 from ...runtime.system.strangers import DamagedError, has_file, open_in, read_in
 from ...specs.files import way_out
 from .jobs import (
-    DIGITS,
     OBJECTIVE,
     PLAN,
     RESULT,
@@ -42,13 +39,14 @@ from .jobs import (
     TRAINED,
     Job,
     Trained,
+    check_form,
     jobs_of,
     json_text,
     open_plan,
     read_json,
     write_json,
 )
-from .planning.costs import Costs
+from .planning.stored import DIGITS, KEY, StoredPlan, StoredTask
 from .results import LARGEST, JobResult, arrays_in
 
 LOSSES = 200
@@ -57,7 +55,6 @@ ENTRIES = 256
 """Most entries of a file, each of another name."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _HISTORY = "train/metrics.jsonl"
-_KEY = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 _MEASURED = re.compile(rf"measured/[0-9a-f]{{{DIGITS}}}/(?:{re.escape(RESULT)}|[\w.-]+\.sums\.npz)")
 _TASKS = (TASK, SEARCH_TASK)
 _WHOLE = ("run.json", *_TASKS, TRAINED, OBJECTIVE)
@@ -67,67 +64,6 @@ ROOT = "data"
 _PLACES = ("folder", "source")
 """Entries of a plan that are those of a machine."""
 _HELP = "give the files, or the folder, that weft study pack has written"
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """What the next call reads from the task of a job that it has not written itself."""
-
-    measured: Annotated[str, Field(pattern=f"^{_KEY.pattern}$")]
-    splits: list[str]
-    metrics: list[dict[str, Any]]
-
-
-_Jobs = dict[
-    Annotated[str, Field(pattern=r"^\d{1,9}$")],
-    Annotated[str, Field(pattern=f"^{_KEY.pattern}$")],
-]
-"""Seed to the key of a run."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Trial:
-    """Values that a row is tuned over, in a packed plan."""
-
-    values: dict[str, Any]
-    costs: Costs
-    jobs: _Jobs
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A row of a packed plan."""
-
-    name: str
-    doc: str
-    costs: Costs
-    seconds: float
-    changes: list[str]
-    solved: str
-    jobs: _Jobs
-    label: str = ""
-    ladder: str = ""
-    tuned: dict[str, Any] = field(default_factory=dict)
-    trials: list[_Trial] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """The plan of a study without the places of a machine."""
-
-    study: str
-    findings: list[dict[str, Any]]
-    rows: Annotated[list[_Row], Field(min_length=1)]
-    document: dict[str, Any]
-    overrides: list[str]
-
-    def __post_init__(self) -> None:
-        """Check that all rows that have runs have the same seeds, or the first of them."""
-        longest = max((tuple(row.jobs) for row in self.rows), key=len)
-        least = 0 if self.document.get("sequential") else len(longest)
-        begun = [tuple(row.jobs) for row in self.rows if row.jobs]
-        if any(seeds != longest[: max(least, len(seeds))] for seeds in begun):
-            raise ValueError("the rows have different seeds")
 
 
 def pack(study: Path, out: Path) -> list[Path]:
@@ -302,13 +238,11 @@ def packed_plan(sources: Sequence[Path]) -> dict[str, Any] | None:
     if len(paths) > 1:
         raise InputError("this is a second plan of a study", location=str(paths[1]), help=_HELP)
     [path] = paths
-    plan = read_json(path, LARGEST)
     try:
-        _check_kind(_Plan, json_text(plan))
-    except ValueError as error:
-        problem = f"not the plan of a study: {error}"
+        return dict(read_json(path, StoredPlan, LARGEST))
+    except InputError as error:
+        problem = f"not the plan of a study: {error.problem}"
         raise InputError(problem, location=str(path), help=_HELP) from error
-    return dict(plan)
 
 
 def _contents(path: Path) -> dict[str, bytes]:
@@ -322,7 +256,7 @@ def _contents(path: Path) -> dict[str, bytes]:
         how = "get it again, or write it again with weft study pack"
         return InputError(f"not the file of a run: {problem}", location=str(path), help=how)
 
-    if not _KEY.fullmatch(path.stem):
+    if not re.fullmatch(KEY, path.stem):
         raise wrong("its name is not the key of a run")
     try:
         with open_in(path.parent, path.name) as file, zipfile.ZipFile(file) as archive:
@@ -362,27 +296,13 @@ def _check(name: str, content: bytes) -> None:
     if name.endswith(".npz"):
         arrays_in(content)
         return
-    kinds = {TRAINED: Trained, TASK: _Task, SEARCH_TASK: _Task}
+    kinds = {TRAINED: Trained, TASK: StoredTask, SEARCH_TASK: StoredTask}
     kind = JobResult if name.endswith(f"/{RESULT}") else kinds.get(name, dict[str, Any])
     try:
         for text in content.splitlines() if name == _HISTORY else [content]:
-            _check_kind(kind, text)
+            check_form(kind, text)
     except ValueError as error:
         raise ValueError(f"'{name}' {error}") from error
-
-
-def _check_kind(kind: Any, text: str | bytes) -> None:
-    """Check that JSON text is a value of a kind.
-
-    Raises:
-        ValueError: it is not.
-    """
-    try:
-        TypeAdapter[Any](kind).validate_json(text)
-    except ValidationError as error:
-        [first, *_] = error.errors()
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{where}: {first['msg']}") from error
 
 
 def _place(folder: Path, contents: dict[str, bytes]) -> None:

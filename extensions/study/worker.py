@@ -90,7 +90,7 @@ def _measure(job: Job, run: Run, placement: Place) -> None:
         values, signatures, sums = _measured(metrics, rows, answers, losses, str(task["answers"]))
         scores[split] = SplitScores(len(rows), dict(losses), values, signatures)
         _write(job.measured, split, answers, sums)
-    trained = Trained(**read_json(job.folder / TRAINED))
+    trained = Trained(**read_json(job.folder / TRAINED, Trained))
     write_json(job.measured / RESULT, asdict(JobResult(trained, scores)))
 
 

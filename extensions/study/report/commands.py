@@ -10,15 +10,14 @@ from .record import Record
 
 def commands(record: Record) -> list[str]:
     """Return the commands of a study: all of it, and each training alone."""
-    folder = shlex.quote(record["folder"])
     lines = [study_command("run", record["source"], record["overrides"], record["folder"])]
     jobs = set[str]()
     for row in record["rows"]:
         for seed, seed_run in row["seeds"].items():
             if seed_run["job"] not in jobs:
                 jobs.add(seed_run["job"])
-                run = f"{folder}/jobs/{seed_run['job']}/run.json"
-                command = f"weft train {run} --out outputs/{seed_run['job']}"
+                run = shlex.quote(f"{record['folder']}/jobs/{seed_run['job']}/run.json")
+                command = f"weft train {run} --out {shlex.quote('outputs/' + seed_run['job'])}"
                 lines.append(f"{command}  # {' '.join(row['name'].split())}, seed {seed}")
     return lines
 

@@ -19,7 +19,7 @@ from ..document import StudySettings
 from ..jobs import PLAN, RESULT, Job, events, open_plan, read_json
 from ..loading import study_of
 from ..procedure import Compare
-from ..results import LENGTHS, read_sums, sums_of
+from ..results import LENGTHS, JobResult, read_sums, sums_of
 from .ladders import ladders_of
 from .sequential import combined, open_pairs, shares_of, words_of
 from .targets import targets_of
@@ -126,7 +126,7 @@ def _row(row: Record, out: Path) -> Record:
         state = job.state()
         seed_run: Record = {"state": state, "job": key}
         if state == "done":
-            result = read_json(job.measured / RESULT)
+            result = read_json(job.measured / RESULT, JobResult)
             seed_run |= {"splits": result["splits"], "training": result["training"]}
         elif state in ("failed", "lost"):
             seed_run["error"] = job.error()

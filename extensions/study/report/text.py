@@ -189,12 +189,12 @@ def _markdown(record: Record, pictures: Mapping[str, str]) -> Iterator[str]:
     yield line(head)
     yield rule(len(head), (0, head.index(CONCLUSION)))
     yield from map(line, lines)
-    yield from ("", method(record), "")
+    yield from ("", markdown(method(record)), "")
     if failed := failures(record):
         yield from ("## Failures", "", *(f"- {markdown(failure)}" for failure in failed), "")
     if record["selected"]:
         name = markdown(record["selected"]["row"])
-        yield f"The validation data selects **{name}** ({selected_of(record)})."
+        yield f"The validation data selects **{name}** ({markdown(selected_of(record))})."
         yield ""
     shown = set[str]()
     for table in extra_tables(record):
@@ -216,7 +216,8 @@ def _markdown(record: Record, pictures: Mapping[str, str]) -> Iterator[str]:
 
 
 def _lengths(lengths: Record) -> Iterator[str]:
-    yield f"## {lengths['metric']} on {lengths['split']} by words of the reference"
+    title = f"{lengths['metric']} on {lengths['split']} by words of the reference"
+    yield f"## {markdown(title)}"
     yield ""
     names = [f"{w} (n={n})" for w, n in zip(lengths["words"], lengths["examples"], strict=True)]
     yield line(["row", *names])

@@ -330,15 +330,25 @@ def test_an_edited_study_is_not_taken_for_what_was_run(
     assert "the study was edited after it was run" in capsys.readouterr().err
 
 
-def test_a_damaged_plan_is_refused(toy_study: Writer, tmp_path: Path, capsys: Capture) -> None:
-    """The message names what it lacks, and how to get it back."""
+@pytest.mark.parametrize(
+    ("plan", "problem"),
+    [
+        ([], "Input should be an object"),
+        ({"rows": []}, "study: Field required"),
+        ({"study": 3}, "study: Input should be a valid string"),
+    ],
+)
+def test_a_damaged_plan_is_refused(
+    plan: object, problem: str, toy_study: Writer, tmp_path: Path, capsys: Capture
+) -> None:
+    """The message names what is wrong, and how to get it back."""
     (tmp_path / "out").mkdir()
-    (tmp_path / "out/plan.json").write_text('{"rows": []}')
+    (tmp_path / "out/plan.json").write_text(json.dumps(plan))
 
     assert main(["study", "status", str(toy_study()), "--out", str(tmp_path / "out")]) == 1
-    said = capsys.readouterr().err
-    assert "the plan of the study has no 'document'" in said
-    assert "run the study again" in said
+    printed = capsys.readouterr().err
+    assert problem in printed
+    assert "run the study again" in printed
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
