@@ -34,6 +34,14 @@ def test_releases_have_one_index() -> None:
     assert not re.search(r"extra.index", text, re.IGNORECASE)
 
 
+def test_an_audit_without_data_fails() -> None:
+    """Unless it is strict, pip-audit passes over what it has no data of, and succeeds."""
+    audits = re.findall(r"run: pip-audit (.*)", (ROOT / ".github/workflows/ci.yml").read_text())
+
+    assert len(audits) == 4
+    assert all("--strict" in audit.split() for audit in audits)
+
+
 def test_what_builds_a_release_has_digests() -> None:
     """So has the backend that pyproject.toml requires, because nothing else is downloaded."""
     lines = (ROOT / "tools/release.txt").read_text().splitlines()
