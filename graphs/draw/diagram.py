@@ -29,8 +29,10 @@ from .labels import Words, count_words, words_of
 from .layout import lay_out, lay_out_graph
 from .paper import look_of, restyle
 from .picture import Box, Frame, Picture
+from .positions import positions
 from .render import SUFFIXES, check_suffix, write_picture
-from .writer import Look, write
+from .routes import route
+from .writer import Look, is_large, write
 
 _VALUE = ValueType("f", ())
 """Type of the values between the operations of a block, which are not written."""
@@ -259,7 +261,9 @@ def diagram(
     residuals: bool = False,
     node: str = "",
 ) -> graphviz.Digraph:
-    """Return the diagram of a graph; equal graphs give equal DOT text.
+    """Return the diagram of a graph as DOT that dot places; equal graphs give equal text.
+
+    Wires have corners only in what `draw` writes, which needs dot to place the boxes.
 
     Args:
         graph: the graph to draw.
@@ -272,6 +276,37 @@ def diagram(
     Raises:
         InputError: there is no such node, the settings have no effect together, or an expanded
             picture would have too many boxes.
+    """
+    return write(*sketch(graph, form, style=style, residuals=residuals, node=node))
+
+
+def figure(picture: Picture, look: Look) -> graphviz.Digraph:
+    """Return a picture as DOT; if it has residual arrows, in its place and with corners.
+
+    Raises:
+        InputError: `dot` fails.
+    """
+    if not look.cornered or is_large(picture):
+        return write(picture, look)
+    [placement] = positions([picture], look)
+    route(picture, placement, look)
+    return write(picture, look, placement)
+
+
+def sketch(
+    graph: Graph,
+    form: Form = "folded",
+    *,
+    style: Style = "plain",
+    residuals: bool = False,
+    node: str = "",
+) -> tuple[Picture, Look]:
+    """Return the picture of a graph before anything is placed, and how it is written.
+
+    The arguments are those of `diagram`.
+
+    Raises:
+        InputError: as for `diagram`.
     """
     view = View(form=form, style=style, residuals=residuals, node=node)
     view.check()
@@ -307,8 +342,8 @@ def draw(
         text = draw_page(graph, form, style=style, residuals=residuals, node=node)
         write_beside(Path(out), text.encode(), "page")
         return Path(out)
-    picture = diagram(graph, form, style=style, residuals=residuals, node=node)
-    return write_picture(picture, Path(out))
+    picture, look = sketch(graph, form, style=style, residuals=residuals, node=node)
+    return write_picture(figure(picture, look), Path(out))
 
 
 def draw_page(
@@ -355,7 +390,7 @@ def _of_page(graph: Graph, view: View) -> Graph:
     return inside
 
 
-def _whole(graph: Graph, view: View) -> graphviz.Digraph:
+def _whole(graph: Graph, view: View) -> tuple[Picture, Look]:
     """Return the diagram of a complete graph."""
     _check_scope(graph.root, view, graph)
     paper = view.style == "paper"
@@ -365,13 +400,16 @@ def _whole(graph: Graph, view: View) -> graphviz.Digraph:
     tooltip = graph.doc or graph.name
     if paper:
         restyle(picture, graph)
-        return write(picture, look_of(graph.name, tooltip))
+        return picture, look_of(picture, graph.name, tooltip)
     _note_losses(picture, graph)
     heading, typed = _heading(graph), view.form == "typed"
-    return write(picture, Look(name=graph.name, tooltip=tooltip, heading=heading, typed=typed))
+    cornered = view.residuals
+    return picture, Look(
+        name=graph.name, tooltip=tooltip, heading=heading, typed=typed, cornered=cornered
+    )
 
 
-def _template(graph: Graph, scope: Scope, view: View) -> graphviz.Digraph:
+def _template(graph: Graph, scope: Scope, view: View) -> tuple[Picture, Look]:
     """Return the diagram of the inside of a template."""
     _check_scope(scope, view, graph)
     paper = view.style == "paper"
@@ -381,15 +419,18 @@ def _template(graph: Graph, scope: Scope, view: View) -> graphviz.Digraph:
     tooltip = scope.doc or name
     if paper:
         restyle(picture, None)
-        return write(picture, look_of(name, tooltip))
+        return picture, look_of(picture, name, tooltip)
     again = sum(prod(scope.shape_of(p) or (0,)) for group in scope.ties for p in group[1:])
     size = f"{count_words(scope.parameters() - again)} parameters"
     heading = (view.node, f"{scope.name.replace('_', ' ')} of {graph.name}", size)
     typed = view.form == "typed"
-    return write(picture, Look(name=name, tooltip=tooltip, heading=heading, typed=typed))
+    cornered = view.residuals
+    return picture, Look(
+        name=name, tooltip=tooltip, heading=heading, typed=typed, cornered=cornered
+    )
 
 
-def _block(graph: Graph, part: Part, view: View) -> graphviz.Digraph:
+def _block(graph: Graph, part: Part, view: View) -> tuple[Picture, Look]:
     """Return the diagram of the operations in a block.
 
     Raises:
@@ -405,10 +446,10 @@ def _block(graph: Graph, part: Part, view: View) -> graphviz.Digraph:
     picture, name = lay_out_block(part, view.node), f"{graph.name} {view.node}"
     if view.style == "paper":
         restyle(picture, None)
-        return write(picture, look_of(name, part.block.doc))
+        return picture, look_of(picture, name, part.block.doc)
     size = sum(map(_count, part.weights().values()))
     heading = (view.node, f"{part.key} of {graph.name}", f"{count_words(size)} parameters")
-    return write(picture, Look(name=name, tooltip=part.block.doc, heading=heading))
+    return picture, Look(name=name, tooltip=part.block.doc, heading=heading)
 
 
 def _count(shape: tuple[int, ...]) -> int:

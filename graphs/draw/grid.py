@@ -6,13 +6,10 @@ Graphviz's `neato -n2` then draws what is placed here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from itertools import pairwise
-
 from .labels import DETAIL, wrapped
-from .picture import Box, Frame, Picture
+from .picture import MASKS, Box, Frame, Picture
+from .placement import Curve, Placement
 
-Point = tuple[float, float]
 WIDE, GAP = 144.0, 22.0
 """Width of a box and space between two boxes, in points."""
 _PAD, _BEND = 12.0, 70.0
@@ -21,76 +18,67 @@ _ARROW = 7.0
 """Length of the head of an arrow."""
 
 
-@dataclass(slots=True)
-class Grid:
-    """Positions in points, from the lower left corner."""
-
-    at: dict[str, Point] = field(default_factory=dict)
-    """DOT name of a box to its center."""
-    size: dict[str, Point] = field(default_factory=dict)
-    """DOT name of a box to its width and height."""
-    frames: dict[str, tuple[float, float, float, float]] = field(default_factory=dict)
-    """Path of a frame to its left, lower, right and upper edge."""
-    width: float = 0.0
-    height: float = 0.0
-
-    def above(self) -> dict[str, str]:
-        """Return the next box above each box, by DOT name."""
-        columns: dict[float, list[str]] = {}
-        for name in sorted(self.at, key=lambda name: self.at[name][1]):
-            columns.setdefault(self.at[name][0], []).append(name)
-        return {a: b for column in columns.values() for a, b in pairwise(column)}
-
-    def spline(self, source: str, target: str, *, near: bool, arrow: bool = True) -> str:
-        """Return the curve of a wire, as the attribute `pos` of an edge.
-
-        Args:
-            source: DOT name of the box where it begins.
-            target: DOT name of the box where it ends.
-            near: whether the target is directly above the source.
-            arrow: whether it has a head.
-        """
-        (x, y), (width, height) = self.at[source], self.size[source]
-        (to_x, to_y), (to_width, to_height) = self.at[target], self.size[target]
-        head = _ARROW if arrow else 0.0
-        if near:
-            start, end = (x, y + height / 2), (to_x, to_y - to_height / 2)
-            last = (to_x, end[1] - head)
-            points = [start, (x, (start[1] + last[1]) / 2), (x, (start[1] + last[1]) / 2), last]
-        elif x == to_x:
-            bend = x + max(width, to_width) / 2 + min(_BEND - 10, 40 + abs(to_y - y) / 30)
-            start, end = (x + width / 2, y), (to_x + to_width / 2, to_y)
-            points = [start, (bend, y), (bend, to_y), (end[0] + head, to_y)]
-        else:
-            side = 1 if to_x > x else -1
-            start, end = (x + side * width / 2, y), (to_x - side * to_width / 2, to_y)
-            middle = (start[0] + end[0]) / 2
-            points = [start, (middle, y), (middle, to_y), (end[0] - side * head, to_y)]
-        curve = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
-        return f"e,{end[0]:.1f},{end[1]:.1f} {curve}" if arrow else curve
-
-
-def grid_positions(picture: Picture, label_lines: int) -> Grid:
+def grid_positions(picture: Picture, label_lines: int) -> Placement:
     """Return positions for a picture.
 
     Args:
         picture: the picture.
         label_lines: number of lines that the label of a frame may have.
     """
-    return _Placer(picture, label_lines).positions()
+    placement = _Placer(picture, label_lines).positions()
+    placement.height = max(placement.height, *(placement.rect(name)[3] for name in placement.at))
+    above = placement.above()
+    for (source, target), types in picture.wires.items():
+        near, arrow = above.get(source) == target, picture.boxes[target].shape != "join"
+        curve = _curve(placement, source, target, near=near, arrow=arrow)
+        for faint in {type_.kind in MASKS for type_ in types}:
+            placement.wires[source, target, faint] = [curve]
+    for source, target in picture.residuals:
+        curve = _curve(placement, source, target, near=False, arrow=True)
+        placement.wires[source, target, False] = [curve]
+    return placement
+
+
+def _curve(placement: Placement, source: str, target: str, *, near: bool, arrow: bool) -> Curve:
+    """Return the curve of a wire.
+
+    Args:
+        placement: where the boxes are.
+        source: DOT name of the box where it begins.
+        target: DOT name of the box where it ends.
+        near: whether the target is directly above the source.
+        arrow: whether it has a head.
+    """
+    (x, y), (width, height) = placement.at[source], placement.size[source]
+    (to_x, to_y), (to_width, to_height) = placement.at[target], placement.size[target]
+    head = _ARROW if arrow else 0.0
+    if near:
+        start, end = (x, y + height / 2), (to_x, to_y - to_height / 2)
+        last = (to_x, end[1] - head)
+        points = [start, (x, (start[1] + last[1]) / 2), (x, (start[1] + last[1]) / 2), last]
+    elif x == to_x:
+        bend = x + max(width, to_width) / 2 + min(_BEND - 10, 40 + abs(to_y - y) / 30)
+        start, end = (x + width / 2, y), (to_x + to_width / 2, to_y)
+        points = [start, (bend, y), (bend, to_y), (end[0] + head, to_y)]
+    else:
+        side = 1 if to_x > x else -1
+        start, end = (x + side * width / 2, y), (to_x - side * to_width / 2, to_y)
+        middle = (start[0] + end[0]) / 2
+        points = [start, (middle, y), (middle, to_y), (end[0] - side * head, to_y)]
+    return Curve(points, end if arrow else None)
 
 
 class _Placer:
     """Stacks boxes and frames on each other, one column for each stack."""
 
     def __init__(self, picture: Picture, label_lines: int) -> None:
-        self.picture, self.grid = picture, Grid()
+        self.picture, self.grid = picture, Placement()
         self.top = label_lines * 14.0 + 6.0
         self.order = {name: index for index, name in enumerate(picture.boxes)}
         self.first: dict[int, int] = {}
         """Identity of a frame to the order of its first box."""
 
-    def positions(self) -> Grid:
+    def positions(self) -> Placement:
         """Place everything."""
         picture, grid = self.picture, self.grid
         self._find_first(picture.root)
@@ -152,6 +140,7 @@ class _Placer:
             y = self._stack(self._items(item), x, y + _PAD - GAP, depth - 1) + self.top
             half = WIDE / 2 + depth * _PAD
             self.grid.frames[item.path] = (x - half, lower, x + half, y)
+            self.grid.labels[item.path] = (x - half + 46, y - (self.top - 6) / 2)
         return y
 
     def _put(self, name: str, x: float, y: float) -> None:

@@ -10,7 +10,7 @@ import functools
 import html
 import textwrap
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_origin
 
@@ -54,6 +54,9 @@ COLORS: dict[str, str] = {
 }
 """Family to the color of its boxes."""
 
+SHARES = "shares the weights of"
+"""Note on a node with the weights of another one."""
+
 _PHRASES: dict[str, str] = {
     "heads": "{} heads",
     "kv_heads": "{} key-value heads",
@@ -87,8 +90,13 @@ class Words:
     """Bands of the wrapper above the box, after the block."""
     params: str = ""
     """The distinguishing params alone."""
-    parts: tuple[tuple[str, str], ...] = ()
-    """Optional slots and the text of what fills them."""
+    parts: tuple[tuple[str, Words], ...] = ()
+    """Optional slots and the words of what fills them."""
+
+    @property
+    def text(self) -> str:
+        """Title and detail, such as `window distance 64`."""
+        return f"{self.title} {self.detail}".strip()
 
 
 class Formula(str):
@@ -218,8 +226,8 @@ def words_of(part: Filling) -> Words:
         return Words(part.key.replace("_", " "), "", "other")
     if all(slot.optional for slot in part.signature.slots):
         params_text = _detail(part)
-        parts = tuple((slot, _part_text(inner)) for slot, inner in part.fill.items())
-        texts = dict.fromkeys([params_text, *(text for _, text in parts)])
+        parts = tuple((slot, words_of(inner)) for slot, inner in part.fill.items())
+        texts = dict.fromkeys([params_text, *(words.text for _, words in parts)])
         detail = ", ".join(filter(None, texts))
         return Words(_title(part), detail, part.block.family, params=params_text, parts=parts)
     inner = [words_of(filling) for filling in part.fill.values()]
@@ -244,7 +252,7 @@ def words_of_closed(node: Node) -> Words:
     """Return the text of the box of a closed node."""
     title = node.name.replace("_", " ")
     if node.shares:
-        return Words(title, f"shares the weights of {node.shares}", "model")
+        return Words(title, f"{SHARES} {node.shares}", "model")
     model = model_of(node)
     if model is None and not isinstance(node, BlockNode):
         times = f"{node.repeat} × " if isinstance(node, RepeatNode) else ""
@@ -252,12 +260,6 @@ def words_of_closed(node: Node) -> Words:
         return Words(title, f"{inside}, {count_words(node.parameters())} parameters", "model")
     spec, count = (model.name, model.parameters()) if model else ("", node.parameters())
     return Words(title, f"{spec}, {count_words(count)} parameters", "model")
-
-
-def _part_text(part: Filling) -> str:
-    """Return the text of a part in an optional slot, such as `window distance 64`."""
-    words = words_of(part)
-    return f"{words.title} {words.detail}".strip()
 
 
 def _title(part: Part) -> str:
@@ -299,3 +301,16 @@ def bands_of(part: Part) -> tuple[tuple[str, ...], tuple[str, ...]]:
     order = getattr(part.params, "order", None)
     texts = [_title(part), *([f"{order} order"] if isinstance(order, str) else [])]
     return (), (", ".join([*texts, *([_detail(part)] if _detail(part) else [])]),)
+
+
+def heads_of(part: Filling, port: str, wired: Collection[str]) -> int:
+    """Return how many arrows lead to a port: queries, keys and values are drawn apart.
+
+    Args:
+        part: the block; only attention has several arrows.
+        port: the port.
+        wired: all ports with a wire.
+    """
+    if not isinstance(part, Part) or part.block.family != "attention":
+        return 1
+    return {"memory": 2, "x": 1 if "memory" in wired else 3}.get(port, 1)

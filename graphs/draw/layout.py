@@ -23,7 +23,7 @@ from ..ir.graph import (
 )
 from ..ir.traverse import find_weight
 from ..ir.value_type import ValueType
-from .labels import Words, bands_of, is_closed, words_of, words_of_closed
+from .labels import SHARES, Words, bands_of, heads_of, is_closed, words_of, words_of_closed
 from .patterns import covers, segments, slot_templates
 from .picture import FROZEN, MASKS, NO_FOLDS, Box, Folds, Frame, Picture
 
@@ -112,7 +112,7 @@ class _Layout:
     def _place_block(self, frame: Frame, node: BlockNode, path: str) -> None:
         """Place the box of a block, or the boxes of the parts of its residual path."""
         part = node.part
-        notes = [f"shares the weights of {node.shares}"] if node.shares else []
+        notes = [f"{SHARES} {node.shares}"] if node.shares else []
         if self._is_open(part):
             boxes = self.picture.boxes
             before = len(boxes)
@@ -123,7 +123,13 @@ class _Layout:
                     boxes[name].notes, notes = notes, []
             return
         words = words_of(part)
-        box = Box(words=words, notes=notes, frozen=node.frozen, tooltip=f"{path}: {part.key}")
+        box = Box(
+            words=words,
+            notes=notes,
+            frozen=node.frozen,
+            tooltip=f"{path}: {part.key}",
+            block=part.block.name,
+        )
         self.picture.add(frame, f"node/{path}", box)
         self._place_slots(frame, box, part, path)
 
@@ -152,7 +158,7 @@ class _Layout:
 
     def _place_filling(self, frame: Frame, filling: Filling, path: str) -> None:
         """Place what fills a slot of a block with a residual path."""
-        if isinstance(filling, TemplatePart) and self.unfolded:
+        if isinstance(filling, TemplatePart) and (self.unfolded or self.residuals):
             inner = Frame(path, filling.key)
             frame.frames.append(inner)
             self._place(inner, filling.body, f"{path}.")
@@ -167,7 +173,7 @@ class _Layout:
         """Where every copy is drawn, list what fills slots, and draw the templates among it."""
         if not self.unfolded:
             return
-        box.lines = [f"{slot.replace('_', ' ')}: {text}" for slot, text in box.words.parts]
+        box.lines = [f"{slot.replace('_', ' ')}: {words.text}" for slot, words in box.words.parts]
         for below, entries, template in slot_templates(part, path):
             slot = below.rpartition("/")[2]
             inner = Frame(below, f"{slot}: {template.key}")
@@ -181,7 +187,7 @@ class _Layout:
         """Place the frames of a template: one for equal copies, or one for every copy."""
         note, insides = "", self.insides.setdefault(path, [])
         if node.shares:
-            note = f"shares the weights of {node.shares}"
+            note = f"{SHARES} {node.shares}"
         elif node.frozen:
             note = FROZEN
         if isinstance(node, TemplateNode):
@@ -250,6 +256,13 @@ class _Layout:
             return
         self.picture.wire(source, target, type_)
 
+    def _read(self, part: Filling, reads: Mapping[str, Value], box: str) -> None:
+        """Draw the wires that end at the box of a block."""
+        for port, value in reads.items():
+            self._connect(value, box)
+            if (heads := heads_of(part, port, reads)) > 1:
+                self.picture.heads[value[0], box] = heads
+
     def _wire_block(
         self, node: BlockNode, path: str, reads: Mapping[str, Value]
     ) -> dict[str, Value]:
@@ -258,8 +271,7 @@ class _Layout:
         if self._is_open(part):
             box = self._wire_open(part, path, reads)
         else:
-            for value in reads.values():
-                self._connect(value, box)
+            self._read(part, reads, box)
             self._wire_slots(part, path, reads)
         return {port: (box, type_) for port, type_ in node.outputs.items()}
 
@@ -287,12 +299,11 @@ class _Layout:
 
     def _wire_filling(self, filling: Filling, path: str, reads: Mapping[str, Value]) -> Value:
         """Draw the wires of what fills a slot, and return its output."""
-        if isinstance(filling, TemplatePart) and self.unfolded:
+        if isinstance(filling, TemplatePart) and (self.unfolded or self.residuals):
             [inside] = self.insides[path]
             entered = self._enter(inside, reads, ())
             return next(iter(self._wire(filling.body, f"{path}.", entered).values()))
-        for value in reads.values():
-            self._connect(value, f"node/{path}")
+        self._read(filling, reads, f"node/{path}")
         if isinstance(filling, Part):
             self._wire_slots(filling, path, reads)
         return f"node/{path}", next(iter(filling.outputs.values()))
@@ -319,6 +330,10 @@ class _Layout:
             outputs = self._wire(
                 inside.body, f"{inside.path}.", self._enter(inside, entered, carry)
             )
+            for port in carry:
+                entry = f"entry/{inside.path}/{port}"
+                if entry in self.picture.boxes and outputs[port][0] != entry:
+                    self.picture.loops.append((outputs[port][0], entry))
             entered |= {port: outputs[port] for port in carry}
             for port in collect:
                 self.picture.wire(outputs[port][0], f"stack/{path}/{port}", outputs[port][1])

@@ -6,13 +6,15 @@ the frame.  An output named `logits` gets the softmax that the loss and the sear
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
 from ..ir.graph import Graph
 from ..ir.value_type import ValueType
-from .labels import Words
-from .picture import Box, Frame, Picture, Side, thin
+from .labels import SHARES, Words
+from .picture import Box, Frame, Picture, Shape, thin
 from .writer import Look, side_of
 
 FIGURE = {
@@ -21,12 +23,17 @@ FIGURE = {
     "softmax": "SoftMax",
 }
 """Title of a block or an operation to its words in the figures."""
-LOOSE = (1, 2)
-"""A wire from one stack to another may lead down by so many boxes; then both begin level."""
+_RANKSEP, _FEW = 0.24, 2
+"""Distance of boxes in inches, which has space for the wires of so many others to a box."""
+_MOST_ENDS = 3
+"""Number of inputs beside each other from which on their names have short lines."""
+_ADDED = "position: "
+"""Begin of the note on a box that reads positions as a bias."""
 
 
-def look_of(name: str, tooltip: str) -> Look:
+def look_of(picture: Picture, name: str, tooltip: str) -> Look:
     """Return the look of a picture in this style."""
+    sources = Counter(target for _, target in picture.wires)
     return Look(
         name=name,
         tooltip=tooltip,
@@ -36,10 +43,12 @@ def look_of(name: str, tooltip: str) -> Look:
         frame_edge="#000000",
         width=92,
         title=11,
-        end=15,
+        end=15 if len(picture.inputs) <= _MOST_ENDS else 11,
         frame_line=11,
         size=13,
-        ranksep="0.2",
+        small=11.5,
+        ranksep=f"{_RANKSEP * (1 + 0.35 * (max(_FEW, *sources.values(), 0) - _FEW)):.2f}",
+        cornered=True,
     )
 
 
@@ -51,11 +60,12 @@ def restyle(picture: Picture, graph: Graph | None) -> None:
         graph: the graph that it shows; None for the inside of a node.
     """
     _remove_masks(picture)
+    if graph is not None:
+        _remove_dropout(picture)
+    _remove_unread(picture)
     for name, box in picture.boxes.items():
         if not name.startswith(("input/", "output/")):
-            title = box.words.title.replace("-", " ") if _feeds(box) else box.words.title
-            box.words = Words(titled(title), "", box.words.family)
-            box.notes, box.lines, box.frozen = [], [], False
+            _reword(picture, name, box)
     if graph is None:
         if any(box.letter for box in picture.boxes.values()):
             _write_letters(picture)
@@ -65,17 +75,52 @@ def restyle(picture: Picture, graph: Graph | None) -> None:
     stacks = picture.stacks()
     _name_ends(picture, graph, stacks)
     _place_positions(picture, stacks)
-    for frame in picture.root.frames:
+    for frame in picture.root.below():
         _count_beside(picture, frame, stacks)
-    heights = picture.heights()
-    between = [ends for ends in picture.wires if picture.crosses(*ends)]
-    if all(LOOSE[0] <= heights[a] - heights[b] <= LOOSE[1] for a, b in between):
-        picture.loose.update(between)
-    picture.beside.sort(key=lambda entry: heights.get(entry[1], 0))
+
+
+def _reword(picture: Picture, name: str, box: Box) -> None:
+    """Give a box its words of the figure: no params, but what fills its slots."""
+    words = box.words
+    title = words.title.replace("-", " ") if words.family == "feed_forward" else words.title
+    lines = [f"{slot.replace('_', ' ')}: {part.title}" for slot, part in words.parts]
+    lines += [note for note in box.notes if note.startswith(_ADDED)]
+    if words.detail.startswith(SHARES):
+        lines.append(words.detail)
+    if box.block == "elementwise":
+        title, box.shape = _formula(title, sum(target == name for _, target in picture.wires))
+    elif name.startswith("entry/"):
+        title = words.title.partition(":")[0]
+    else:
+        title = titled(title)
+    box.words = Words(title, ", ".join(lines), words.family)
+    box.notes, box.lines, box.frozen = [], [], False
+
+
+def _formula(formula: str, wires: int) -> tuple[str, Shape]:
+    """Return how a formula is written: sums and products of wires as circles.
+
+    >>> _formula("x + z", 2), _formula("gelu(x)", 1), _formula("1 - x", 1)
+    (('+', 'sum'), ('GELU', 'box'), ('1 - x', 'box'))
+    """
+    for sign, shown, shape in ((" + ", "+", "sum"), (" * ", "×", "times")):
+        names = formula.split(sign)
+        if all(map(str.isidentifier, names)) and len(names) > 1:
+            if len(names) == wires:
+                return shown, shape  # type: ignore[return-value]
+            if sign == " * " and wires == 1:
+                return "Scale", "box"
+    call = re.fullmatch(r"(\w+)\(\w+\)", formula)
+    return (titled(call[1]) if call else formula), "box"
 
 
 _SMALL = frozenset({"of", "and", "to", "the"})
 """Words that stay in lower case in titles."""
+_SPELLED = {
+    **{word.lower(): word for word in ("CTC", "GELU", "KL", "NLL", "ReLU", "SiLU", "sin", "cos")},
+    "mamba2": "Mamba-2",
+}
+"""Words in lower case to their spelling in publications."""
 
 
 def titled(text: str) -> str:
@@ -86,24 +131,49 @@ def titled(text: str) -> str:
     """
 
     def capital(word: str) -> str:
-        return word if word in _SMALL else word[:1].upper() + word[1:]
+        return _SPELLED.get(word) or (word if word in _SMALL else word[:1].upper() + word[1:])
 
     if text in FIGURE:
         return FIGURE[text]
     return " ".join("-".join(map(capital, word.split("-"))) for word in text.split(" "))
 
 
-def _feeds(box: Box) -> bool:
-    return box.words.family == "feed_forward"
-
-
 def _remove_masks(picture: Picture) -> None:
-    """Remove masks: their wires, and inputs that are nothing else."""
-    picture.wires = {ends: types for ends, types in picture.wires.items() if not thin(types)}
+    """Remove masks: their wires, and inputs that are nothing else; positions become notes."""
+    for (source, target), types in [*picture.wires.items()]:
+        picture.wires[source, target] = [type_ for type_ in types if not thin([type_])]
+        if thin(types):
+            del picture.wires[source, target]
+            words = picture.boxes[source].words
+            if words.family == "position" and not source.startswith("input/"):
+                picture.note(target, f"{_ADDED}{words.title}")
     used = {end for ends in picture.wires for end in ends}
     for name in [name for name in picture.inputs if name not in used]:
-        picture.inputs.remove(name)
-        del picture.boxes[name]
+        picture.remove(name)
+
+
+def _remove_dropout(picture: Picture) -> None:
+    """Remove boxes that compute nothing after the training."""
+    for name in [name for name, box in picture.boxes.items() if box.block == "dropout"]:
+        sources = [source for source, target in picture.wires if target == name]
+        if len(sources) == 1:
+            picture.replace_end(name, sources[0])
+
+
+def _remove_unread(picture: Picture) -> None:
+    """Remove boxes that no output depends on once masks are left out."""
+    used, waiting = {*picture.outputs}, [*picture.outputs]
+    below: dict[str, list[str]] = {}
+    for source, target in (*picture.wires, *picture.residuals):
+        below.setdefault(target, []).append(source)
+    for box in waiting:
+        sources = [source for source in below.get(box, ()) if source not in used]
+        used.update(sources)
+        waiting += dict.fromkeys(sources)
+    for name in [name for name in picture.boxes if name not in used]:
+        picture.wires = {ends: t for ends, t in picture.wires.items() if name not in ends}
+        picture.loops = [ends for ends in picture.loops if name not in ends]
+        picture.remove(name)
 
 
 def _write_letters(picture: Picture) -> None:
@@ -140,7 +210,10 @@ def _name_ends(picture: Picture, graph: Graph, stacks: list[str]) -> None:
         box.words = replace(box.words, title=title)
     for name, box in picture.boxes.items():
         if box.words.title == "Embedding" and not name.startswith("input/"):
-            which = "Output" if picture.stack_of(name) in shifted else "Input"
+            stack = picture.stack_of(name)
+            which = "Output" if stack in shifted else "Input"
+            if stack not in shifted and len(others) > 1:
+                which = picture.boxes[stack].words.title.removesuffix("s")
             box.words = replace(box.words, title=f"{which} Embedding")
     for name in picture.outputs:
         box = picture.boxes[name]
@@ -162,39 +235,31 @@ def _add_softmax(picture: Picture, output: str) -> None:
             picture.wire("node/softmax of logits", output, type_)
 
 
-def _edge_of(picture: Picture, box: str, stacks: list[str]) -> Side | None:
-    """Return the edge of the picture that a stack stands at; None for stacks in the middle."""
-    stack = picture.stack_of(box)
-    if stack not in (stacks[:1] + stacks[-1:]):
-        return None
-    return side_of(box, picture, stacks) if len(stacks) > 1 else "left"
-
-
 def _place_positions(picture: Picture, stacks: list[str]) -> None:
     """Draw the positions at the bottom of a stack as a sum with a wave."""
     for name in picture.root.boxes:
         box = picture.boxes[name]
-        side = _edge_of(picture, name, stacks)
-        if box.words.family != "position" or side is None:
+        if box.words.family != "position":
             continue
+        side = side_of(name, picture, stacks)
         title = box.words.title
         box.shape, wave, text = "sum", f"wave/{name}", f"text/{name}"
         box.words = replace(box.words, title="+")
         picture.boxes[wave] = Box(words=box.words, shape="wave", tooltip=box.tooltip)
         picture.boxes[text] = Box(words=Words(title, "", "position"), shape="text")
-        picture.beside += [(wave, name, side, "inner"), (text, name, side, "outer")]
-        picture.links.append((wave, name) if side == "left" else (name, wave))
+        picture.beside += [(wave, name, side), (text, wave, side)]
+        picture.links.append((wave, name))
 
 
 def _count_beside(picture: Picture, frame: Frame, stacks: list[str]) -> None:
-    """Write the number of copies beside a frame, where there is space, or into it."""
-    boxes = [name for name in frame.within() if picture.boxes[name].shape == "box"]
-    side = _edge_of(picture, boxes[0], stacks) if boxes else None
-    frame.title, frame.note = "", ""
-    if frame.copies is None or side is None or frame.pattern:
-        frame.title = titled(frame.path.rpartition(".")[2].replace("_", " "))
+    """Write the number of copies beside a frame, and the name of one that is in another."""
+    frame.title = titled(frame.title.replace("_", " "))
+    if frame.copies is None and not frame.pattern:
         return
-    name, middle = f"copies/{frame.path}", boxes[len(boxes) // 2]
-    picture.boxes[name] = Box(words=Words(f"{frame.copies}×", "", "other"), shape="text")
-    picture.beside.append((name, middle, side, "inner"))
-    frame.copies = None
+    boxes = [*frame.within()]
+    name, count = f"copies/{frame.path}", frame.copies or 1
+    if count > 1 and boxes:
+        picture.boxes[name] = Box(words=Words(f"{count}×", "", "other"), shape="text")
+        picture.beside.append((name, frame.path, side_of(boxes[0], picture, stacks)))
+    frame.title = "" if frame in picture.root.frames else frame.title
+    frame.copies, frame.pattern, frame.note = None, "", ""

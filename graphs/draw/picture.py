@@ -19,15 +19,14 @@ MASKS = frozenset({"mask", "bias", "len", "pos"})
 FROZEN = "\N{SNOWFLAKE} frozen"
 """Note on what training leaves as it is."""
 
-Shape = Literal["box", "stack", "carried", "constant", "join", "text", "sum", "wave"]
+Shape = Literal["box", "stack", "carried", "constant", "join", "text", "sum", "times", "wave"]
 """How a box is drawn.
 
 `stack`: collected outputs.  `carried`, `constant`: a value that enters a repeat.  `join`: a point
-where a wire branches.  `text`: words without a line around them.  `sum`: a circle with a plus.
-`wave`: a circle with a wave.
+where a wire branches.  `text`: words without a line around them.  `sum`, `times`: a circle with a
+plus or a cross.  `wave`: a circle with a wave.
 """
 Side = Literal["left", "right"]
-Lane = Literal["inner", "outer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +59,8 @@ class Box:
     tooltip: str = ""
     letter: str = ""
     """The letter of its input in a figure, such as Q."""
+    block: str = ""
+    """Name of its block, such as `dropout`."""
 
 
 @dataclass(slots=True)
@@ -76,6 +77,12 @@ class Frame:
     boxes: list[str] = field(default_factory=list)
     """DOT names of the boxes directly in it."""
     frames: list[Frame] = field(default_factory=list)
+
+    def below(self) -> Iterator[Frame]:
+        """Yield the frames in it, outer ones first."""
+        for frame in self.frames:
+            yield frame
+            yield from frame.below()
 
     def within(self) -> Iterator[str]:
         """Yield the DOT names of all boxes in it, and in the frames in it."""
@@ -101,11 +108,14 @@ class Picture:
     """DOT names of the inputs, from left to right."""
     outputs: list[str] = field(default_factory=list)
     """DOT names of the outputs."""
-    beside: list[tuple[str, str, Side, Lane]] = field(default_factory=list)
-    """DOT name of a box that stands at the edge of the picture, that of the box whose height it
-    has, which edge, and its distance from the stacks."""
-    loose: set[tuple[str, str]] = field(default_factory=set)
-    """DOT names of the two ends of wires that do not keep one box above the other."""
+    heads: dict[tuple[str, str], int] = field(default_factory=dict)
+    """DOT names of the two ends of a wire to the number of its arrow heads, if it has several: one
+    that attention takes keys and values from has two."""
+    loops: list[tuple[str, str]] = field(default_factory=list)
+    """DOT names of the box that computes a carried value, and of where it enters the next copy."""
+    beside: list[tuple[str, str, Side]] = field(default_factory=list)
+    """DOT name of what stands beside a box or a frame, that of the box or the path of the frame,
+    and on which side."""
     links: list[tuple[str, str]] = field(default_factory=list)
     """DOT names of the two ends of lines without an arrow head."""
     rows: list[list[str]] = field(default_factory=list)
@@ -147,29 +157,60 @@ class Picture:
         return [box for box in self.inputs if box in used and not self.boxes[box].faint]
 
     def crosses(self, source: str, target: str) -> bool:
-        """Return whether a wire leads from one stack into a frame of another."""
+        """Return whether a wire leads from one stack into attention or a frame of another."""
         frames = [frame_of(box).partition(".")[0] for box in (source, target)]
         apart = self.stack_of(source) != self.stack_of(target)
-        return apart and bool(frames[1]) and frames[0] != frames[1]
+        into = frames[1] or self.heads.get((source, target), 1) > 1
+        return apart and bool(into) and (frames[0] != frames[1] or not frames[1])
 
-    def heights(self) -> dict[str, int]:
-        """Return how many boxes are below each box, without wires between stacks."""
+    def skips(self) -> list[tuple[str, str]]:
+        """Return the wires within a stack whose ends are also connected over other boxes."""
         above: dict[str, list[str]] = {}
-        waiting = dict.fromkeys(self.boxes, 0)
-        pairs = [*self.wires, *self.residuals]
-        for source, target in pairs:
-            if not self.crosses(source, target):
-                above.setdefault(source, []).append(target)
-                waiting[target] += 1
-        levels = {box: 0 for box, count in waiting.items() if not count}
-        ready = [*levels]
-        for box in ready:
-            for target in above.get(box, ()):
-                levels[target] = max(levels.get(target, 0), levels[box] + 1)
-                waiting[target] -= 1
-                if not waiting[target]:
-                    ready.append(target)
-        return levels
+        for source, target in self.wires:
+            above.setdefault(source, []).append(target)
+
+        def is_longer(source: str, target: str) -> bool:
+            waiting, reached = [box for box in above[source] if box != target], set[str]()
+            while waiting:
+                box = waiting.pop()
+                if box == target:
+                    return True
+                if box not in reached:
+                    reached.add(box)
+                    waiting += above.get(box, ())
+            return False
+
+        return [
+            ends
+            for ends, types in self.wires.items()
+            if not thin(types) and self.stack_of(ends[0]) == self.stack_of(ends[1])
+            if len(above[ends[0]]) > 1 and is_longer(*ends)
+        ]
+
+    def replace_end(self, box: str, other: str) -> None:
+        """Let what reads a box read another one, and remove the box."""
+        for source, target in [*self.wires]:
+            types = self.wires.pop((source, target))
+            if target != box:
+                ends = other if source == box else source, target
+                self.wires[ends] = [*dict.fromkeys((*self.wires.get(ends, ()), *types))]
+        self.heads = {
+            (other if a == box else a, b): count for (a, b), count in self.heads.items() if b != box
+        }
+        for pairs in (self.residuals, self.loops):
+            pairs[:] = [tuple(other if end == box else end for end in ends) for ends in pairs]  # type: ignore[misc]
+        self.remove(box)
+
+    def remove(self, box: str) -> None:
+        """Remove a box that no wire ends at."""
+        for frame in (self.root, *self.root.below()):
+            if box in frame.boxes:
+                frame.boxes.remove(box)
+        for ends in (self.inputs, self.outputs):
+            if box in ends:
+                ends.remove(box)
+        self.columns.pop(box, None)
+        del self.boxes[box]
 
     def note(self, box: str, text: str) -> None:
         """Add a note to the small lines of a box, once."""

@@ -6,12 +6,9 @@ drawing for each state that is asked for.  Positions are in points, from the upp
 
 from __future__ import annotations
 
-import functools
 import itertools
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...specs.findings import InputError
@@ -19,136 +16,15 @@ from ..cost.flops import default_sizes
 from ..ir.graph import Graph
 from ..ir.traverse import find_weight, placed
 from .facts import facts, foldable, param_help
-from .grid import grid_positions
 from .labels import DETAIL, LONGEST, TITLE, wrapped
 from .layout import lay_out_graph
 from .picture import FROZEN, MASKS, Box, Folds, Frame, Picture
-from .render import graphviz_output
-from .writer import FRAME_LINE, FRAME_LINES, Look, is_large, write
+from .placement import Curve, Placement, Point, Rect
+from .positions import positions
+from .writer import FRAME_LINE, Look
 
-LONGEST_LAYOUT = 60
-"""Timeout of dot, in seconds."""
-_POINTS = 72.0
-"""Points in an inch, the unit of the sizes of dot."""
 _MARGIN = 8.0
 """Space around a picture."""
-
-Point = tuple[float, float]
-Wire = tuple[str, str, bool]
-"""DOT names of the two ends, and whether it carries masks."""
-Rect = tuple[float, float, float, float]
-"""Left, upper edge, width and height."""
-
-
-@dataclass(slots=True)
-class Placed:
-    """Where everything in a picture is."""
-
-    width: float
-    height: float
-    boxes: dict[str, Rect] = field(default_factory=dict)
-    """DOT name of a box to its place."""
-    frames: dict[str, Rect] = field(default_factory=dict)
-    """Path of a frame to its place."""
-    wires: dict[Wire, list[str]] = field(default_factory=dict)
-    """A wire to its curve, and the end of its arrow, in the notation of `pos` in graphviz."""
-
-
-def positions(pictures: Sequence[Picture], look: Look) -> list[Placed]:
-    """Return positions for pictures: those that the SVG has.
-
-    Without dot, every picture is placed as large ones are.
-
-    Args:
-        pictures: the pictures.
-        look: how they are written.
-
-    Raises:
-        InputError: dot fails.
-    """
-    small = [index for index, picture in enumerate(pictures) if not is_large(picture)]
-    layouts: dict[int, Placed] = {}
-    if small:
-        text = "".join(write(pictures[index], look).source for index in small)
-        try:
-            for index, value in zip(small, _dot(text), strict=True):
-                layouts[index] = _from_dot(value)
-        except FileNotFoundError:
-            layouts = {}
-    return [layouts.get(index) or _from_grid(picture) for index, picture in enumerate(pictures)]
-
-
-@functools.lru_cache(maxsize=16)
-def _dot(text: str) -> list[Any]:
-    """Return what dot says of one or several pictures, in one process.
-
-    Most edits of a spec change no word in its picture.
-    """
-    content = graphviz_output(["dot", "-Tjson0"], text, "drawing", seconds=LONGEST_LAYOUT)
-    decoder, remaining, values = json.JSONDecoder(), content.decode().strip(), []
-    while remaining:
-        value, end = decoder.raw_decode(remaining)
-        values.append(value)
-        remaining = remaining[end:].lstrip()
-    return values
-
-
-def _from_dot(value: Any) -> Placed:
-    x_min, low, right, high = map(float, value["bb"].split(","))
-    layout = Placed(right - x_min + 2 * _MARGIN, high - low + 2 * _MARGIN)
-
-    def flip(x: float, y: float) -> Point:
-        return x - x_min + _MARGIN, high - y + _MARGIN
-
-    names: dict[int, str] = {}
-    for item in value.get("objects", ()):
-        name = names[item["_gvid"]] = item["name"]
-        if name.startswith("cluster_") and "bb" in item:
-            x, bottom, end, top = map(float, item["bb"].split(","))
-            layout.frames[name.removeprefix("cluster_")] = (*flip(x, top), end - x, top - bottom)
-        elif "pos" in item and item.get("style") != "invis":
-            x, y = flip(*map(float, item["pos"].split(",")))
-            width, height = float(item["width"]) * _POINTS, float(item["height"]) * _POINTS
-            layout.boxes[name] = (x - width / 2, y - height / 2, width, height)
-    for edge in value.get("edges", ()):
-        if edge.get("style") == "invis" or "pos" not in edge:
-            continue
-        ends = (names[edge["tail"]], names[edge["head"]], edge.get("style") == "dashed")
-        layout.wires[ends] = _points(edge["pos"], flip)
-    return layout
-
-
-def _points(pos: str, flip: Callable[[float, float], Point]) -> list[str]:
-    """Return the points of a curve, and the end of its arrow, from the upper left corner."""
-    commands = []
-    for word in pos.split():
-        mark = word[:2] if word[:2] in ("e,", "s,") else ""
-        x, y = flip(*map(float, word.removeprefix(mark).split(",")))
-        commands.append(f"{mark}{x:.1f},{y:.1f}")
-    return commands
-
-
-def _from_grid(picture: Picture) -> Placed:
-    grid = grid_positions(picture, FRAME_LINES)
-    tops = [y + grid.size[name][1] / 2 for name, (_, y) in grid.at.items()]
-    high = max([grid.height, *tops]) + _MARGIN
-    above = grid.above()
-    layout = Placed(grid.width + 2 * _MARGIN, high + _MARGIN)
-
-    def flip(x: float, y: float) -> Point:
-        return x + _MARGIN, high - y
-
-    for name, center in grid.at.items():
-        (x, y), (width, height) = flip(*center), grid.size[name]
-        layout.boxes[name] = (x - width / 2, y - height / 2, width, height)
-    for path, (x_min, low, right, top) in grid.frames.items():
-        layout.frames[path] = (*flip(x_min, top), right - x_min, top - low)
-    for (source, target), types in picture.wires.items():
-        near, arrow = above.get(source) == target, picture.boxes[target].shape != "join"
-        curve = _points(grid.spline(source, target, near=near, arrow=arrow), flip)
-        for faint in {type_.kind in MASKS for type_ in types}:
-            layout.wires[source, target, faint] = curve
-    return layout
 
 
 MOST_STATES = 30
@@ -297,36 +173,34 @@ def _check(graph: Graph, folds: Folds) -> None:
         )
 
 
-def _drawing(picture: Picture, at: Placed, facts_by_path: Mapping[str, Any]) -> dict[str, Any]:
+def _drawing(picture: Picture, at: Placement, facts_by_path: Mapping[str, Any]) -> dict[str, Any]:
     """Return one state: boxes, frames and wires with their positions."""
     boxes = [
-        _box(name, picture.boxes[name], at.boxes[name], facts_by_path)
+        _box(name, picture.boxes[name], _edges(at.rect(name), at), facts_by_path)
         for name in picture.boxes
-        if name in at.boxes
+        if name in at.at
     ]
     wires = []
     for (source, target), types in picture.wires.items():
         for faint in (False, True):
             some = [str(type_) for type_ in types if (type_.kind in MASKS) is faint]
-            curve = at.wires.get((source, target, faint))
-            if some and curve:
-                path, end = _curve(curve)
+            curves = at.wires.get((source, target, faint))
+            if some and curves:
+                path, end = _curve(curves[0], at)
                 wire: dict[str, Any] = {"from": source, "to": target, "types": some, "d": path}
                 wire |= {"mask": True} if faint else {}
                 wire |= {"end": end} if end and picture.boxes[target].shape != "join" else {}
                 wires.append(wire)
     return {
-        "width": round(at.width, 1),
-        "height": round(at.height, 1),
+        "width": round(at.width + 2 * _MARGIN, 1),
+        "height": round(at.height + 2 * _MARGIN, 1),
         "boxes": boxes,
         "wires": wires,
         "frames": [*_frames(picture.root, at)],
     }
 
 
-def _box(
-    name: str, box: Box, bounds: tuple[float, float, float, float], facts_by_path: Mapping[str, Any]
-) -> dict[str, Any]:
+def _box(name: str, box: Box, bounds: Rect, facts_by_path: Mapping[str, Any]) -> dict[str, Any]:
     words = box.words
     small = [*([FROZEN] if box.frozen else []), *box.notes]
     detail = ", ".join(filter(None, [words.params if box.lines else words.detail, *small]))
@@ -370,7 +244,7 @@ def _fact(path: str, facts_by_path: Mapping[str, Any]) -> str:
     return ""
 
 
-def _frames(frame: Frame, at: Placed) -> Iterator[dict[str, Any]]:
+def _frames(frame: Frame, at: Placement) -> Iterator[dict[str, Any]]:
     """Yield the frames in a frame, outer ones first."""
     for inner in frame.frames:
         if inner.path in at.frames:
@@ -378,7 +252,7 @@ def _frames(frame: Frame, at: Placed) -> Iterator[dict[str, Any]]:
             yield {
                 "path": inner.path,
                 "node": _node_of(inner.path),
-                "at": [round(value, 1) for value in at.frames[inner.path]],
+                "at": [round(value, 1) for value in _edges(at.frames[inner.path], at)],
                 "copies": inner.copies,
                 "lines": [line for text in lines if text for line in wrapped(text, FRAME_LINE)],
             }
@@ -394,13 +268,19 @@ def _node_of(path: str) -> str:
     return re.sub(r"\.(\*|\d+\+|\d[\d,\-.]*)$", "", path)
 
 
-def _curve(words: Sequence[str]) -> tuple[str, list[float]]:
+def _flipped(point: Point, at: Placement) -> Point:
+    """Return a point from the upper left corner."""
+    return point[0] + _MARGIN, at.height - point[1] + _MARGIN
+
+
+def _edges(rect: Rect, at: Placement) -> Rect:
+    """Return left, upper edge, width and height."""
+    x, y = _flipped((rect[0], rect[3]), at)
+    return x, y, rect[2] - rect[0], rect[3] - rect[1]
+
+
+def _curve(curve: Curve, at: Placement) -> tuple[str, list[float]]:
     """Return the path of a wire in SVG, and the point of its arrow, if it has one."""
-    end: list[float] = []
-    points = []
-    for word in words:
-        if word.startswith("e,"):
-            end = [float(value) for value in word[2:].split(",")]
-        elif not word.startswith("s,"):
-            points.append(word)
+    points = [f"{x:.1f},{y:.1f}" for x, y in (_flipped(point, at) for point in curve.points)]
+    end = [round(value, 1) for value in _flipped(curve.tip, at)] if curve.tip else []
     return f"M{points[0]}C{' '.join(points[1:])}", end

@@ -28,6 +28,7 @@ from .labels import (
     wrapped,
 )
 from .picture import FROZEN, MASKS, Box, Frame, Picture, Side, frame_of
+from .placement import Placement
 
 FONT = "Helvetica,Arial,sans-serif"
 FROZEN_EDGE = "#5b8db8"
@@ -40,6 +41,10 @@ MANY = 200
 """Number of boxes from which on a picture is placed here, and not by dot."""
 WIDTH = 132
 """Minimum width of a box in points, so that a stack has straight sides."""
+
+
+_CIRCLES = {"sum": ("+", "0.22"), "times": ("×", "0.22"), "wave": ("∿", "0.34")}
+"""Shape of a circle to its sign and its width in inches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,25 +73,34 @@ class Look:
     """Number of characters in a line of a frame's label."""
     size: float = 12.5
     """Font size of titles in points."""
+    small: float = 10
+    """Font size of the smaller lines of a box."""
     ranksep: str = "0.36"
+    cornered: bool = False
+    """Whether wires get corners once the boxes are placed."""
 
 
-def write(picture: Picture, look: Look) -> graphviz.Digraph:
-    """Return the picture as DOT; equal pictures give equal text."""
-    return _Writer(picture, look).write()
+def write(picture: Picture, look: Look, placement: Placement | None = None) -> graphviz.Digraph:
+    """Return the picture as DOT; equal pictures give equal text.
+
+    Args:
+        picture: the picture.
+        look: how it is written.
+        placement: where everything is; without it, dot places small pictures.
+    """
+    if placement is None and is_large(picture):
+        placement = grid_positions(picture, FRAME_LINES)
+    return _Writer(picture, look, placement).write()
 
 
 class _Writer:
     """Writes the boxes of a picture, then its wires."""
 
-    def __init__(self, picture: Picture, look: Look) -> None:
-        self.picture, self.look = picture, look
-        large = is_large(picture)
-        self.grid = grid_positions(picture, FRAME_LINES) if large else None
-        self.dot = graphviz.Digraph(name=quoted(look.name), engine="neato" if large else "dot")
+    def __init__(self, picture: Picture, look: Look, placement: Placement | None) -> None:
+        self.picture, self.look, self.placement = picture, look, placement
+        engine = "dot" if placement is None else "neato"
+        self.dot = graphviz.Digraph(name=quoted(look.name), engine=engine)
         self.stacks = picture.stacks()
-        self._next = self.grid.above() if self.grid is not None else {}
-        """DOT name of a box to that of the next box above it."""
 
     def write(self) -> graphviz.Digraph:
         """Write everything."""
@@ -118,7 +132,7 @@ class _Writer:
             dir="forward",
             penwidth="1.1",
         )
-        self._write_row(picture.inputs, "min", edges=bool(picture.beside))
+        self._write_row(picture.inputs, "min")
         self._write_frame(dot, picture.root)
         order = {box: index for index, box in enumerate(picture.inputs)}
         ends = sorted(picture.outputs, key=lambda box: order.get(picture.stack_of(box), 0))
@@ -128,25 +142,31 @@ class _Writer:
                 row.attr(rank="same")
                 for previous, right in itertools.pairwise(boxes):
                     row.edge(previous, right, style="invis")
+        skips = picture.skips() if look.cornered and self.placement is None else []
         for (source, target), types in picture.wires.items():
+            if (source, target) in skips:
+                continue
             # Masks get a line of their own, besides the other values between the same boxes.
             masks = [type_ for type_ in types if type_.kind in MASKS]
             unmasked = [type_ for type_ in types if type_.kind not in MASKS]
             for drawn in filter(None, (unmasked, masks)):
                 self._write_wire(source, target, [*map(str, drawn)], faint=drawn is masks)
-        for source, target in picture.residuals if self.grid is None else ():
+        around = (*skips, *picture.residuals) if self.placement is None else ()
+        for source, target in around:
             side = "w" if self._side(target) == "left" else "e"
             dot.edge(f"{source}:{side}", f"{target}:{side}", weight="0")
-        self._write_beside()
-        for source, target in picture.residuals if self.grid is not None else ():
-            self._write_wire(source, target, [], faint=False, bent=True)
+        if self.placement is not None:
+            for name, _, _ in picture.beside:
+                self._write_box(dot, name)
+            for source, target in (*picture.residuals, *picture.loops, *picture.links):
+                self._write_wire(source, target, [], faint=False)
         return dot
 
     def _bounds(self) -> dict[str, str]:
         """Return the size of a picture that is placed, and where its title is."""
-        if self.grid is None:
+        if self.placement is None:
             return {}
-        width, height = self.grid.width, self.grid.height
+        width, height = self.placement.width, self.placement.height
         top = height + 16 * len(self.look.heading) + 20
         middle = f"{width / 2:.1f},{(height + top) / 2:.1f}"
         return {"bb": f"0,0,{width:.1f},{top:.1f}", "lp": middle}
@@ -155,10 +175,8 @@ class _Writer:
         """Return on which side of a stack its residual paths are drawn: away from the others."""
         return side_of(box, self.picture, self.stacks)
 
-    def _write_wire(
-        self, source: str, target: str, types: list[str], *, faint: bool, bent: bool = False
-    ) -> None:
-        """Write one wire; one that is `bent` does not lead straight up."""
+    def _write_wire(self, source: str, target: str, types: list[str], *, faint: bool) -> None:
+        """Write one wire, or the branches of one that is placed."""
         label = "\n".join(f" {type_} " for type_ in types) if self.look.typed else ""
         style = {"label": quoted(label)} if label else {}
         target_box = self.picture.boxes[target]
@@ -171,14 +189,15 @@ class _Writer:
             if self.picture.boxes[source].shape in ("box", "stack"):
                 style["tailport"] = "n"
             style["weight"] = self._weight(source, target)
-            if (source, target) in self.picture.loose:
+            if self.look.cornered and self.picture.crosses(source, target):
                 side = "e" if self._side(target) == "left" else "w"
                 style |= {"constraint": "false", "headport": side}
-        if self.grid is not None:
-            near = not bent and self._next.get(source) == target
-            arrow = target_box.shape != "join"
-            style["pos"] = self.grid.spline(source, target, near=near, arrow=arrow)
-        self.dot.edge(source, target, **style)
+        if self.placement is None:
+            self.dot.edge(source, target, **style)
+            return
+        for curve in self.placement.wires.get((source, target, faint), ()):
+            ends = style if curve.tip else style | {"arrowhead": "none"}
+            self.dot.edge(source, target, **ends, pos=curve.text())
 
     def _weight(self, source: str, target: str) -> str:
         """Return the graphviz weight of a wire: how strongly it pulls its ends together.
@@ -186,40 +205,23 @@ class _Writer:
         Wires within a frame are the strongest.  Wires between stacks of expanded copies have no
         weight; otherwise one stack would be drawn above the other instead of side by side.
         """
+        if self.picture.boxes[target].shape == "stack":
+            return "1"
         frames = [frame_of(end) for end in (source, target)]
         if frames[0] == frames[1]:
             return "20"
         apart = all(frames) and frames[0].split(".")[0] != frames[1].split(".")[0]
         return "0" if self.picture.unfolded and apart else "4"
 
-    def _write_row(self, ends: list[str], rank: str, *, edges: bool = False) -> None:
-        """Write the inputs or the outputs in one row, with anchors of the edges of the picture."""
+    def _write_row(self, ends: list[str], rank: str) -> None:
+        """Write the inputs or the outputs in one row."""
         thick = [end for end in ends if not self.picture.boxes[end].faint]
         with self.dot.subgraph() as row:
             row.attr(rank=rank)
-            lanes = ["left/outer", "left/inner", "right/inner", "right/outer"] if edges else []
-            for lane in lanes:
-                row.node(lane, label="", shape="point", width="0.01", style="invis")
-            anchors = [*lanes[:2], *thick, *lanes[2:]]
-            for previous, right in itertools.pairwise(anchors):
+            for previous, right in itertools.pairwise(thick):
                 row.edge(previous, right, style="invis")
             for end in ends:
                 self._write_box(row, end)
-
-    def _write_beside(self) -> None:
-        """Write the boxes at the edges of the picture: each at the height of another box."""
-        last: dict[str, str] = {}
-        for box, other, side, lane in self.picture.beside:
-            self._write_box(self.dot, box)
-            anchor = f"{side}/{lane}"
-            self.dot.edge(last.get(anchor, anchor), box, style="invis", weight="1")
-            with self.dot.subgraph() as row:
-                row.attr(rank="same")
-                row.node(box)
-                row.node(other)
-            last[anchor] = box
-        for source, target in self.picture.links:
-            self.dot.edge(source, target, dir="none", weight="3")
 
     def _write_frame(self, dot: graphviz.Digraph, frame: Frame) -> None:
         """Write the boxes of a frame, and the frames in it."""
@@ -228,7 +230,7 @@ class _Writer:
         look = self.look
         for inner in frame.frames:
             with dot.subgraph(name=f"cluster_{inner.path}") as sub:
-                label = frame_label(inner, look.frame_line)
+                label = frame_label(inner, look.frame_line, look.small)
                 sub.attr(
                     label=label,
                     labelloc="b",
@@ -245,14 +247,13 @@ class _Writer:
 
     def _edges(self, frame: Frame) -> dict[str, str]:
         """Return the edges of a frame that is placed, and where its label is."""
-        if self.grid is None or frame.path not in self.grid.frames:
+        if self.placement is None or frame.path not in self.placement.frames:
             return {}
-        x_min, low, right, high = self.grid.frames[frame.path]
-        lines = FRAME_LINES * 7.0
-        return {
-            "bb": f"{x_min:.1f},{low:.1f},{right:.1f},{high:.1f}",
-            "lp": f"{x_min + 46:.1f},{high - lines:.1f}",
-        }
+        edges = {"bb": ",".join(f"{value:.1f}" for value in self.placement.frames[frame.path])}
+        if frame.path in self.placement.labels:
+            x, y = self.placement.labels[frame.path]
+            edges["lp"] = f"{x:.1f},{y:.1f}"
+        return edges
 
     def _write_box(self, dot: graphviz.Digraph, name: str) -> None:
         """Write one box."""
@@ -260,8 +261,8 @@ class _Writer:
         more = {"tooltip": quoted(box.tooltip)} if box.tooltip else {}
         if not self.picture.unfolded and name in self.picture.columns:
             more["group"] = self.picture.columns[name]
-        if self.grid is not None:
-            x, y = self.grid.at[name]
+        if self.placement is not None:
+            x, y = self.placement.at[name]
             more["pos"] = f"{x:.1f},{y:.1f}"
         title = "\\n".join(map(quoted, wrapped(box.words.title, look.title)))
         match box.shape:
@@ -278,14 +279,16 @@ class _Writer:
                     label=title,
                     fontsize="10.5",
                     margin="0.1,0.04",
+                    width="0.4",
+                    height="0.3",
                     shape="box",
                     style=f"rounded,filled{dashed}",
                     fillcolor="white",
                     color=EDGE,
                     **more,
                 )
-            case "sum" | "wave":
-                sign, width = ("+", "0.22") if box.shape == "sum" else ("∿", "0.34")
+            case "sum" | "times" | "wave":
+                sign, width = _CIRCLES[box.shape]
                 dot.node(
                     name,
                     label=sign,
@@ -309,7 +312,7 @@ class _Writer:
         lines += [line for text in box.lines for line in wrapped(text, DETAIL)]
         core = "<br/>".join(map(markup, wrapped(words.title, look.title)))
         for line in lines:
-            core += f'<br/><font point-size="10" color="{DIM}">{markup(line)}</font>'
+            core += f'<br/><font point-size="{look.small:g}" color="{DIM}">{markup(line)}</font>'
         rows = [
             *(self._band(text) for text in reversed(words.above)),
             self._row(core, COLORS[words.family], 5),
@@ -346,7 +349,7 @@ class _Writer:
 
 def is_large(picture: Picture) -> bool:
     """Return whether a picture is placed by `grid.py`: dot would take too long."""
-    return len(picture.boxes) >= MANY and not picture.beside
+    return len(picture.boxes) >= MANY
 
 
 def side_of(box: str, picture: Picture, stacks: list[str]) -> Side:
@@ -355,11 +358,12 @@ def side_of(box: str, picture: Picture, stacks: list[str]) -> Side:
     return "left" if first else "right"
 
 
-def frame_label(frame: Frame, width: int) -> str:
+def frame_label(frame: Frame, width: int, small: float = 10) -> str:
     """Return the text of a frame: its template, the number of copies, and a note."""
     if not frame.title and not frame.pattern and frame.copies is None:
         return ""
-    texts = [("10.5", frame.pattern or frame.title.replace("_", " ")), ("10", frame.note)]
+    title = frame.pattern or frame.title.replace("_", " ")
+    texts = [(f"{small + 0.5:g}", title), (f"{small:g}", frame.note)]
     if frame.copies is not None:
         texts.insert(0, ("14", f"× {frame.copies}:" if frame.pattern else f"× {frame.copies}"))
     lines = [

@@ -72,11 +72,12 @@ def test_figure_1_has_the_boxes_and_arrows_of_the_paper(base: Graph) -> None:
     chains = {(left + a, left + b) for a, b in itertools.pairwise(one)}
     chains |= {(right + a, right + b) for a, b in itertools.pairwise(other)}
     assert arrows(picture) == chains | {(left + "Add & Norm 2", right + "Multi-Head Attention")}
+    assert sorted(picture.heads.values()) == [2, 3, 3]
     assert {(_title(picture, a), _title(picture, b)) for a, b in picture.residuals} == {
         *((f"{left}branch {i}", f"{left}Add & Norm {i}") for i in (1, 2)),
         *((f"{right}branch {i}", f"{right}Add & Norm {i}") for i in (1, 2, 3)),
     }
-    beside = {(picture.boxes[box].words.title, side) for box, _, side, _ in picture.beside}
+    beside = {(picture.boxes[box].words.title, side) for box, _, side in picture.beside}
     for side in ("left", "right"):
         assert {("6×", side), ("Positional Encoding", side)} <= beside
 

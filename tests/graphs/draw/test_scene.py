@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
-from weft.graphs.draw import scene as scene_module
+from weft.graphs.draw import positions as positions_module
 from weft.graphs.draw.diagram import diagram, draw
 from weft.graphs.draw.html_page import page
 from weft.graphs.draw.picture import Folds
@@ -119,7 +119,7 @@ def test_without_dot_the_grid_places_boxes(base: Graph, monkeypatch: pytest.Monk
     def missing(_: str) -> None:
         raise FileNotFoundError
 
-    monkeypatch.setattr(scene_module, "_dot", missing)
+    monkeypatch.setattr(positions_module, "_dot", missing)
     drawing = scene(base)["states"][""]
     assert len(drawing["boxes"]) == 14
     tops = {box["id"]: box["at"][1] for box in drawing["boxes"]}

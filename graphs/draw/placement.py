@@ -1,0 +1,103 @@
+"""Placement: where everything in a picture is, in points from the lower left corner."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+Point = tuple[float, float]
+Wire = tuple[str, str, bool]
+"""DOT names of the two ends, and whether it carries masks."""
+Rect = tuple[float, float, float, float]
+"""Left, lower, right and upper edge."""
+
+_POINTS = 72.0
+"""Points in an inch, the unit of the sizes of dot."""
+
+
+@dataclass(slots=True)
+class Curve:
+    """The course of a wire: cubic curves that follow each other, and the tip of its arrow."""
+
+    points: list[Point]
+    """The start, then three points for each curve."""
+    tip: Point | None = None
+    """The tip of the arrow, a little after the last point; None without an arrow."""
+
+    def text(self) -> str:
+        """Return it as the attribute `pos` of an edge."""
+        words = " ".join(f"{x:.1f},{y:.1f}" for x, y in self.points)
+        return f"e,{self.tip[0]:.1f},{self.tip[1]:.1f} {words}" if self.tip else words
+
+
+@dataclass(slots=True)
+class Placement:
+    """Where the parts of a picture are."""
+
+    at: dict[str, Point] = field(default_factory=dict)
+    """DOT name of a box to its center."""
+    size: dict[str, Point] = field(default_factory=dict)
+    """DOT name of a box to its width and height."""
+    frames: dict[str, Rect] = field(default_factory=dict)
+    """Path of a frame to its edges."""
+    labels: dict[str, Point] = field(default_factory=dict)
+    """Path of a frame to the center of its label."""
+    wires: dict[Wire, list[Curve]] = field(default_factory=dict)
+    """A wire to its curve, or to several if it branches."""
+    width: float = 0.0
+    height: float = 0.0
+
+    def above(self) -> dict[str, str]:
+        """Return the next box above each box, by DOT name."""
+        columns: dict[float, list[str]] = {}
+        for name in sorted(self.at, key=lambda name: self.at[name][1]):
+            columns.setdefault(self.at[name][0], []).append(name)
+        return {a: b for column in columns.values() for a, b in pairwise(column)}
+
+    def rect(self, name: str) -> Rect:
+        """Return the edges of a box."""
+        (x, y), (width, height) = self.at[name], self.size[name]
+        return x - width / 2, y - height / 2, x + width / 2, y + height / 2
+
+
+def read_layouts(content: bytes) -> Iterator[Placement]:
+    """Yield where dot places pictures, from what it writes for them as JSON."""
+    decoder, remaining = json.JSONDecoder(), content.decode().strip()
+    while remaining:
+        value, end = decoder.raw_decode(remaining)
+        yield _read_layout(value)
+        remaining = remaining[end:].lstrip()
+
+
+def _read_layout(value: Mapping[str, Any]) -> Placement:
+    left, low, right, high = map(float, value["bb"].split(","))
+    placement = Placement(width=right - left, height=high - low)
+
+    def point(text: str) -> Point:
+        x, y = map(float, text.split(","))
+        return x - left, y - low
+
+    names: dict[int, str] = {}
+    for item in value.get("objects", ()):
+        name = names[item["_gvid"]] = item["name"]
+        if name.startswith("cluster_") and "bb" in item:
+            x, bottom, end, top = map(float, item["bb"].split(","))
+            edges = (x - left, bottom - low, end - left, top - low)
+            placement.frames[name.removeprefix("cluster_")] = edges
+            if "lp" in item:
+                placement.labels[name.removeprefix("cluster_")] = point(item["lp"])
+        elif "pos" in item and item.get("style") != "invis":
+            placement.at[name] = point(item["pos"])
+            placement.size[name] = float(item["width"]) * _POINTS, float(item["height"]) * _POINTS
+    for edge in value.get("edges", ()):
+        if edge.get("style") == "invis" or "pos" not in edge:
+            continue
+        ends = (names[edge["tail"]], names[edge["head"]], edge.get("style") == "dashed")
+        words = edge["pos"].split()
+        tip = next((point(word[2:]) for word in words if word.startswith("e,")), None)
+        points = [point(word) for word in words if word[:2] not in ("e,", "s,")]
+        placement.wires[ends] = [Curve(points, tip)]
+    return placement
