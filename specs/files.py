@@ -1,8 +1,9 @@
-"""Atomic file writes: a file is written completely or not at all."""
+"""Atomic file writes, by which a file is complete or absent, and the digest of a file."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 from pathlib import Path
 
@@ -10,6 +11,16 @@ from .findings import InputError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a full disk, and of a quota."""
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 digest of a file in hexadecimal digits.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def way_out(error: OSError, otherwise: str) -> str:

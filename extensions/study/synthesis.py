@@ -7,7 +7,6 @@ ensemble: Freitag et al. 2017, https://arxiv.org/abs/1702.01802.  Back-translati
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -48,6 +47,7 @@ from ...runtime.data.vocabularies import file_of
 from ...runtime.system.executors.executor import completed, opened
 from ...runtime.system.strangers import object_in
 from ...runtime.train.device import Place, choose
+from ...specs.files import sha256_of
 from ...specs.wording import describe
 from .jobs import json_text
 
@@ -127,12 +127,12 @@ def synthesize(  # noqa: PLR0913 - all of them are options of the command
     reader = reader_of(split, settings.data.root)
     provenance = {
         "checkpoints": [str(path) for path in checkpoints],
-        "weights": [_sha256(path / "weights.safetensors") for path in checkpoints],
+        "weights": [_digest(path / "weights.safetensors") for path in checkpoints],
         "predict": changes,
         "closest": closest,
         "fields": [*written, SCORE],
         "reader": [split.reader, dict(reader.options)],
-        "data": {name: _sha256(path) for name, path in sorted(reader.contents().items())},
+        "data": {name: _digest(path) for name, path in sorted(reader.contents().items())},
         "weft": version("weft"),
     }
     placement = choose(settings)
@@ -164,7 +164,7 @@ def synthesize(  # noqa: PLR0913 - all of them are options of the command
             if progress is not None:
                 progress(done, total)
         _ready.cache_clear()
-        digests = {file: _sha256(folder / file) for file in names.values()}
+        digests = {file: _digest(folder / file) for file in names.values()}
         complete = {**provenance, "rows": done, "files": digests}
         write_beside(folder / PROVENANCE, json_text(complete).encode(), "file")
     train = {"synthetic": {"folder": str(below)}}
@@ -484,15 +484,14 @@ def _append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _sha256(path: Path) -> str:
+def _digest(path: Path) -> str:
     """Return the digest of a file.
 
     Raises:
         InputError: it cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(path)
     except OSError as error:
         raise InputError(
             f"cannot read the file: {error.strerror}",

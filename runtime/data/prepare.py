@@ -20,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...specs.files import sha256_of
 from ...specs.findings import InputError, did_you_mean
 from ..system.cores import cores
 from ..system.executors.executor import On, settings_of
@@ -177,10 +178,7 @@ def folder_digest(folder: Path) -> str:
     """Return the SHA-256 digest of a corpus: the names and the contents of its files."""
     total = hashlib.sha256()
     for path in sorted(folder.iterdir()):
-        with path.open("rb") as file:
-            total.update(
-                f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode()
-            )
+        total.update(f"{path.name} {sha256_of(path)}\n".encode())
     return total.hexdigest()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ....plugin import FileTokenizerSettings, Graph, canonical, reader_of, resolve, weights_digest
+from ....specs.files import sha256_of
 from .base import Run
 
 NUMERICS = 3
@@ -144,8 +145,7 @@ class DataDigests:
             return digest_of(stats)
         key = (str(path), *_stat(path))
         if key not in self._files:
-            with path.open("rb") as file:
-                self._files[key] = hashlib.file_digest(file, "sha256").hexdigest()
+            self._files[key] = sha256_of(path)
         return self._files[key]
 
 

@@ -9,12 +9,12 @@ A folder of synthetic data:
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ....specs.files import sha256_of
 from ....specs.findings import InputError, SpecError
 from ...system.strangers import object_in
 from ..text_files import resolve
@@ -102,8 +102,7 @@ class SyntheticReader(Reader):
         """
         for path in self.files().values():
             try:
-                with path.open("rb") as file:
-                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                digest = sha256_of(path)
             except OSError as error:
                 raise self._damaged(path.name) from error
             if self.provenance["files"].get(path.name) != digest:
