@@ -16,6 +16,8 @@ from weft.extensions.study.jobs import LOCK, Job, PoolState, status_table, watch
 
 HEAD = ["row", "seed", "state", "update", "loss", "valid loss", "time"]
 COSTS = {"updates": 2000, "training_flops": 2e9}
+MEASURED = "0" * 16
+"""Folder of the measurements of each job."""
 
 
 class Folder:
@@ -27,7 +29,7 @@ class Folder:
         self.record: dict[str, Any] = {"study": "toy", "rows": []}
         for row in rows:
             self.record["rows"].append({"name": row, "jobs": {"1": f"key-{row}"}, "costs": COSTS})
-            self.write(row, "task.json", {"measured": "all"})
+            self.write(row, "task.json", {"measured": MEASURED, "splits": [], "metrics": []})
 
     def job(self, row: str) -> Job:
         """Return the job of a row."""
@@ -68,7 +70,7 @@ def study(tmp_path: Path) -> Folder:
     """Return a study with a job in each state."""
     study = Folder(tmp_path, "ready", "half", "wrong", "paused", "later")
     study.trained("ready", 2000, 100)
-    study.write("ready", "measured/all/result.json", {})
+    study.write("ready", f"measured/{MEASURED}/result.json", {})
     study.trained("half", 500, 25)
     study.write("wrong", "error.json", {"problem": "the loss is not finite"})
     study.trained("paused", 1000, 30)
@@ -177,7 +179,7 @@ def test_the_live_table_ends_with_the_last_states(tmp_path: Path) -> None:
         first = len(console.file.getvalue())  # type: ignore[attr-defined]
         work.running.clear()
         study.trained("a", 2000, 100)
-        study.write("a", "measured/all/result.json", {})
+        study.write("a", f"measured/{MEASURED}/result.json", {})
         work.done.append(study.job("a"))
         work.failed["key-b"] = "killed by SIGKILL"
         look(work)
