@@ -2,7 +2,7 @@
 
     python benchmarks/permissions_drill.py
 
-A tiny run and a study are written into three folders: one that anybody may read and nobody else
+A tiny run and a study are written into three folders: one that others may read and not
 write, one that only its owner may enter, and one of the user.  As root, the trials run as user
 65534 without capabilities (with util-linux, in a mount namespace in which Python can be read);
 as another user, they run as that one, to whom such folders are closed as well.
@@ -33,7 +33,7 @@ from study_kill_drill import write_study
 from weft.runtime.cli.main import main as command
 
 USER = 65534
-"""Number of the user `nobody`."""
+"""Number of a user who owns no file."""
 UPDATES = 6
 DENIED = "Permission denied"
 
