@@ -29,7 +29,7 @@ from pathlib import Path
 
 from study_kill_drill import differences, finish, reset, started, write_study
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
-from weft.runtime.system.strangers import DamagedError
+from weft.specs.regular_files import DamagedError
 from weft.runtime.train.retention import checkpoints
 
 UPDATES = 40

@@ -34,6 +34,7 @@ from .findings import (
 )
 from .form import Kind, Spec, holds_spec, kind_of
 from .json_tree import DEEPEST, Source, line_and_column, without_comments
+from .regular_files import path_in
 from .wording import form_findings, own_errors
 
 Upgrader = Callable[[dict[str, Any]], dict[str, Any]]
@@ -217,14 +218,15 @@ def find(name: str, *folders: str) -> Path:
     The folder of a checkpoint stands for its spec where specs are wanted.
 
     Raises:
-        InputError: neither exists.
+        InputError: neither exists, or that spec is a link out of its folder.
     """
     path, shipped = Path(name), shipped_names(*folders)
     try:
         if path.exists() and not path.is_dir():  # also a pipe, such as <(...) of a shell
             return path
-        if "models" in folders and (path / CHECKPOINT_SPEC).is_file():
-            return path / CHECKPOINT_SPEC
+        if "models" in folders and (spec := path / CHECKPOINT_SPEC).is_file():
+            path_in(path, CHECKPOINT_SPEC)
+            return spec
         if path.is_dir() and name not in shipped:
             raise InputError(
                 "this is a folder", location=name, help="give the path of a file in it"

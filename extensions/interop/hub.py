@@ -19,7 +19,8 @@ from ...plugin import InputError, open_checkpoint, required
 from ...runtime.checkpoint.exporter import MARKER
 from ...runtime.checkpoint.manifest import MANIFEST, Manifest
 from ...runtime.system.folders import new_folder
-from ...runtime.system.strangers import has_file, object_in, path_in
+from ...runtime.system.strangers import has_file, object_in
+from ...specs.regular_files import path_in
 
 DATA = frozenset(
     (".safetensors", ".json", ".model", ".txt", ".md", ".svg", ".npz", ".jsonl", ".spm")

@@ -28,8 +28,9 @@ import numpy as np
 from ...plugin import InputError, locked, write_beside
 from ...runtime.data.array_files import DAMAGED
 from ...runtime.system.folders import new_folder
-from ...runtime.system.strangers import DamagedError, has_file, open_in, read_in
+from ...runtime.system.strangers import has_file, open_in, read_in
 from ...specs.files import way_out
+from ...specs.regular_files import DamagedError
 from .jobs import (
     OBJECTIVE,
     PLAN,

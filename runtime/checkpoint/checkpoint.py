@@ -46,16 +46,15 @@ from ...graphs.passes.objective import deployed_graph
 from ...specs.findings import Finding, InputError, SpecError, nearest
 from ...specs.form import Spec
 from ...specs.reader import RUNS, parse, upgrade_format
+from ...specs.regular_files import DamagedError, path_in
 from ..codegen.build import build_empty, tie
 from ..data.settings import HUB
 from ..system.strangers import (
     LARGEST_HEADER,
-    DamagedError,
     all_tensors_of,
     checkpoint_in,
     has_file,
     object_in,
-    path_in,
     read_in,
     tensors_of,
 )

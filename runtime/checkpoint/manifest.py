@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ...specs.findings import InputError
-from ..system.strangers import DamagedError, has_file, json_in, open_in, path_in, read_in
+from ...specs.regular_files import DamagedError, path_in
+from ..system.strangers import has_file, json_in, open_in, read_in
 
 FORMAT = 1
 """Version of the layout of a checkpoint's folder."""

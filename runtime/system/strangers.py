@@ -9,7 +9,6 @@ bounded before anything is read.
 from __future__ import annotations
 
 import json
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ...specs.findings import InputError
 from ...specs.json_tree import Source
 from ...specs.reader import LARGEST, read_json, text_of
+from ...specs.regular_files import path_in, refused
 from .folders import refuse_undecodable
 
 if TYPE_CHECKING:
@@ -32,44 +32,6 @@ MOST_TENSORS = 1 << 16
 """Maximum number of tensors in a safetensors file, which needs a second to open."""
 _SIZE = 8
 """Bytes of the size of a safetensors header, at the beginning of the file."""
-_CACHE = ("snapshots", "blobs")
-"""Folders of the cache of Hugging Face's library: the files of a snapshot are links to blobs."""
-
-
-class DamagedError(InputError):
-    """A file of a folder is missing, damaged, not of this folder, or no file."""
-
-
-def path_in(folder: Path, name: str) -> Path:
-    """Return the path of a regular file of a folder, without links.
-
-    Args:
-        folder: a folder that a stranger may have written; it may itself be a link.
-        name: path of the file relative to it.
-
-    Raises:
-        DamagedError: the file is missing, is outside of the folder, or is no regular file.
-    """
-    try:
-        root = folder.resolve(strict=True)
-        path = (root / name).resolve(strict=True)
-        regular = stat.S_ISREG(path.stat().st_mode)
-    except (OSError, RuntimeError, ValueError) as error:  # a circle of links, a name with a NUL
-        raise _refused(folder / name, "the file is missing") from error
-    if not any(path.is_relative_to(inside) for inside in (root, *_blobs(root))):
-        problem = "the file is a link that leads out of its folder, and is not read"
-        raise _refused(folder / name, problem)
-    if not regular:
-        raise _refused(folder / name, "not a regular file but a folder, a pipe or a device")
-    return path
-
-
-def _blobs(root: Path) -> Iterator[Path]:
-    """Yield the folder to which the links of a snapshot lead, if a folder is one of that cache."""
-    snapshots, blobs = _CACHE
-    folder = root.parent.parent / blobs
-    if root.parent.name == snapshots and folder.is_dir() and not folder.is_symlink():
-        yield folder
 
 
 def has_file(folder: Path, name: str) -> bool:
@@ -91,7 +53,7 @@ def open_in(folder: Path, name: str) -> Iterator[BufferedReader]:
             yield file
     except OSError as error:
         problem = f"cannot read the file: {error.strerror}"
-        raise _refused(folder / name, problem) from error
+        raise refused(folder / name, problem) from error
 
 
 def read_in(folder: Path, name: str, largest: int = LARGEST_FILE) -> bytes:
@@ -108,7 +70,7 @@ def read_in(folder: Path, name: str, largest: int = LARGEST_FILE) -> bytes:
     with open_in(folder, name) as file:
         data = file.read(largest + 1)
     if len(data) > largest:
-        raise _refused(folder / name, f"larger than {largest} bytes")
+        raise refused(folder / name, f"larger than {largest} bytes")
     return data
 
 
@@ -129,7 +91,7 @@ def json_in(folder: Path, name: str, largest: int = LARGEST) -> tuple[Any, Sourc
     try:
         source = Source(path, text_of(data, path, largest))
     except InputError as error:
-        raise _refused(folder / name, error.problem) from error
+        raise refused(folder / name, error.problem) from error
     return read_json(source.text, source), source
 
 
@@ -142,7 +104,7 @@ def object_in(folder: Path, name: str, largest: int = LARGEST) -> dict[str, Any]
     """
     value, _ = json_in(folder, name, largest)
     if not isinstance(value, dict):
-        raise _refused(folder / name, "the file is not a JSON object")
+        raise refused(folder / name, "the file is not a JSON object")
     return value
 
 
@@ -187,23 +149,15 @@ def _bounded(folder: Path, name: str) -> Path:
         size = int.from_bytes(file.read(_SIZE), "little")
         if size > LARGEST_HEADER:
             problem = f"the header has {size} bytes, more than {LARGEST_HEADER}"
-            raise _refused(folder / name, problem)
+            raise refused(folder / name, problem)
         header = file.read(size)
     try:
         count = len(json.loads(header))
     except (ValueError, TypeError, RecursionError):
         return path  # safetensors says what is wrong
     if count > MOST_TENSORS:
-        raise _refused(folder / name, f"the file has {count} tensors, more than {MOST_TENSORS}")
+        raise refused(folder / name, f"the file has {count} tensors, more than {MOST_TENSORS}")
     return path
-
-
-def _refused(path: Path, problem: str) -> DamagedError:
-    return DamagedError(
-        problem,
-        location=str(path),
-        help="copy the complete folder again; of a run, use another checkpoint",
-    )
 
 
 def checkpoint_in(folder: Path) -> Path:

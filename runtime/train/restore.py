@@ -9,12 +9,13 @@ from typing import Any, Literal
 from torch import nn
 
 from ...specs.findings import InputError
+from ...specs.regular_files import DamagedError
 from ..checkpoint.checkpoint import Checkpoint, open_checkpoint, refuse_other_graph, set_weights
 from ..checkpoint.state import State
 from ..checkpoint.tokenizers import classes_by_column
 from ..data.columns.labels import LabelColumn
 from ..system.folders import recover
-from ..system.strangers import DamagedError, object_in
+from ..system.strangers import object_in
 from .context import TrainingContext
 from .retention import checkpoints, differs, remove_leftovers, thin
 from .run import Run

@@ -11,6 +11,7 @@ from pathlib import Path
 from ....plugin import InputError, write_beside
 from ....specs.load import FOLDERS
 from ....specs.reader import LARGEST, RUN_FOLDER, SHIPPED, find, read_text
+from ....specs.regular_files import path_in
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 """Names of variants: they have no folders, and do not begin with a dot."""
@@ -137,6 +138,7 @@ def opened(name: str) -> Opened:
                 location=name,
                 help="name a checkpoint, such as outputs/demo/averaged, or a spec",
             )
+        path_in(directory, spec.name)
         return Opened(
             spec, str(spec.resolve()), writable=False, folder=Path.cwd(), checkpoint=directory
         )

@@ -26,7 +26,8 @@ from ....plugin import (
     replace_folder,
     time_axes,
 )
-from ....runtime.system.strangers import has_file, path_in
+from ....runtime.system.strangers import has_file
+from ....specs.regular_files import path_in
 from .config import CONFIG, read_object
 from .hf import Imported, refuse_another_folder, table_for
 from .layer_outputs import DOUBLE, Compared, LayerComparison, distance, watched, without_padding

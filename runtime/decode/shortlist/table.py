@@ -25,9 +25,10 @@ from torch import Tensor
 
 from ....specs.files import write_beside
 from ....specs.findings import InputError
+from ....specs.regular_files import DamagedError
 from ...data.symbols import Vocabulary
 from ...data.text_files import refuse_missing_file
-from ...system.strangers import DamagedError, tensors_of
+from ...system.strangers import tensors_of
 
 FORMAT = 1
 WORST = 0.1

@@ -35,9 +35,9 @@ from torch.distributed.tensor.parallel import (
 from ....graphs.ir.block_type import Division
 from ....graphs.passes.parallel import maps_of
 from ....specs.findings import InputError
+from ....specs.regular_files import DamagedError
 from ...checkpoint.manifest import write_part
 from ...checkpoint.saving import Contents, finish, new_folder
-from ...system.strangers import DamagedError
 from .world import World
 
 

@@ -14,8 +14,8 @@ import pytest
 from weft.runtime.checkpoint import manifest
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.cli.main import main
-from weft.runtime.system.strangers import DamagedError
 from weft.runtime.train.context import Result
+from weft.specs.regular_files import DamagedError
 
 pytestmark = pytest.mark.integration
 
@@ -99,6 +99,20 @@ def test_a_link_instead_of_a_file_is_refused(
     error = capsys.readouterr().err
     assert name in error
     assert "leads out of its folder" in error
+
+
+@pytest.mark.parametrize("command", ["check", "show", "cost", "expand", "draw"])
+def test_a_link_instead_of_the_spec_is_refused_by_commands_of_specs(
+    command: str, folder: Path, secret: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To them, the folder of a checkpoint stands for its spec; an excerpt would be in the error."""
+    (folder / "spec.json").unlink()
+    (folder / "spec.json").symlink_to(secret)
+
+    out = ["-o", str(secret.parent / "out.dot")] if command == "draw" else []
+    assert main([command, str(folder), *out]) == 1
+
+    assert "leads out of its folder" in "".join(capsys.readouterr())
 
 
 def special(path: Path, kind: str) -> None:

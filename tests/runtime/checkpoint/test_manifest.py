@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from weft.runtime.checkpoint import manifest
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
-from weft.runtime.system.strangers import DamagedError
 from weft.runtime.train.context import Result
 from weft.specs.findings import InputError
+from weft.specs.regular_files import DamagedError
 
 pytestmark = pytest.mark.integration
 

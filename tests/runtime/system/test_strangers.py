@@ -10,14 +10,9 @@ from pathlib import Path
 
 import pytest
 from weft.runtime.system import strangers
-from weft.runtime.system.strangers import (
-    DamagedError,
-    all_tensors_of,
-    json_in,
-    path_in,
-    read_in,
-)
+from weft.runtime.system.strangers import all_tensors_of, json_in, read_in
 from weft.specs.findings import InputError
+from weft.specs.regular_files import DamagedError, path_in
 
 ROOT = Path(strangers.__file__).parents[2]
 FOLDERS = (

@@ -16,11 +16,11 @@ from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.cli.main import main
 from weft.runtime.system.lock import locked
-from weft.runtime.system.strangers import DamagedError
 from weft.runtime.train.recipe.optimizers import Sgd
 from weft.runtime.train.retention import checkpoints
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
+from weft.specs.regular_files import DamagedError
 
 from ...checkpoint.test_manifest import flip
 
