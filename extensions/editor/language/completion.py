@@ -24,6 +24,7 @@ from .ports import (
     fits_port,
     fits_slot,
     given_types,
+    likely,
     ports_of,
     record_at,
     signature_of,
@@ -140,7 +141,15 @@ def _keys_at(document: Document, path: tuple[str, ...]) -> Iterator[tuple[Item, 
         default = f"default {json.dumps(inner['default'])}" if "default" in inner else ""
         detail = default or _type(inner)
         doc, rank = inner.get("description", ""), 2 if name.startswith("$") else 1
-        yield Item(name, "key", name, detail=detail, doc=doc, rank=rank), _start(inner)
+        yield (
+            Item(name, "key", name, detail=detail, doc=doc, rank=rank),
+            _start(inner) or _needed(document, path, name),
+        )
+
+
+def _needed(doc: Document, path: tuple[str, ...], name: str) -> str:
+    value = likely(doc, (*path, name))
+    return "" if value is None else json.dumps(value)
 
 
 def _own(doc: Document, path: tuple[str, ...]) -> Iterator[tuple[Item, str]]:
@@ -531,6 +540,10 @@ def _expressions(
     if "params" not in at.below and at.below[:1] not in (("repeat",), ("losses",), ("set",)):
         return
     begun = caret.quoted and caret.typed.startswith("=")
+    value = likely(doc, path)
+    if value is not None:
+        label = value if isinstance(value, str) else json.dumps(value)
+        yield _as_json_value(_item(label, "value", "fits here", rank=-1), value, caret)
     for word in _offers(doc, path, "word"):
         value = doc.values.get(word.label)
         alone = caret.typed.lstrip("=").isidentifier() or len(caret.typed) <= 1

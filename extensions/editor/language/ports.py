@@ -19,7 +19,8 @@ from ....plugin import (
     parse_type,
 )
 from ....specs.expressions import is_expression
-from .document import Document, evaluated
+from .document import Document, evaluated, site
+from .proposals import by_name, candidates, named_sizes, needs, widths_in
 
 Json = Mapping[str, Any]
 
@@ -129,6 +130,28 @@ def template_ports(doc: Document, name: str) -> dict[str, Port]:
             continue
         ports[key] = Port(key, type_, optional)
     return ports
+
+
+def likely(doc: Document, path: tuple[str, ...]) -> Any:
+    """Return the likeliest value of a param that a block needs; None for any other place.
+
+    Args:
+        doc: the document.
+        path: path of the param, set or not.
+    """
+    at = site(path)
+    if not at.node or at.below[:1] != ("params",) or len(at.below) != 2:  # noqa: PLR2004
+        return None
+    name, block = at.below[1], doc.registry.get(chosen(doc, record_at(doc, at.use).get("use"))[0])
+    if block is None or name not in needs(block, {}):
+        return None
+    record = doc.nodes(at.scope).get(at.node, {})
+    outputs = outputs_of(doc, at.scope, at.node).values()
+    widths = widths_in([*filter(None, outputs), *given_types(doc, at.scope, record).values()])
+    inner = doc.written(at.scope).get("params", {}) if at.scope else {}
+    values = {**doc.values, **inner}
+    sizes = named_sizes(doc.merged, values)
+    return candidates(block, name, values, by_name(widths, sizes))[0]
 
 
 def outputs_of(doc: Document, scope: str, name: str) -> dict[str, ValueType | None]:

@@ -6,25 +6,77 @@ changed by a patch in this file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ....graphs.draw.facts import pointers
-from ....plugin import BlockNode, InputError, Source, TemplateNode, Visit, pointer, registry, visits
+from ....plugin import BlockNode, InputError, Source, TemplateNode, Visit, pointer, visits
 from ....specs.findings import Place
 from ....specs.inherit import parent_of
 from ....specs.json_tree import is_in, parts_of, value_at
 from ....specs.load import load
-from ....specs.reader import read_json
+from ....specs.reader import read_json, read_text
 from ....specs.text_edits import Edit, EditError, edited
+from ..language.definitions import apply
 from ..language.rename import renamed_node
 from .checked_text import CheckedText, read
 from .covering import covering
-from .menu import judge, required
+from .menu import judge
+from .ports import piece
+from .variant import variant
 
+_PADDING = "D02"
+"""Finding of a block that reads padding."""
 _ROUNDS = 3
 """Maximum number of rounds of removing params that nothing uses any more."""
+
+
+class _MovedError(Exception):
+    """A patch gives a value that it does not contain, such as the wires of an inserted node."""
+
+
+def edit(reading: CheckedText, act: Callable[[Editor], str]) -> str:
+    """Return a text after an edit.
+
+    The patches of a variant are written anew where the edit contradicts them.
+
+    Args:
+        reading: the text.
+        act: makes the edit.
+
+    Raises:
+        InputError: the edit is not possible.
+    """
+    try:
+        text = act(Editor(reading))
+        if "extends" not in _object(reading) or not _broken(read(text, reading.source), reading):
+            return text
+    except _MovedError:
+        pass
+    file = Editor(reading).parent_file()
+    if reading.loaded is None or file is None:
+        raise InputError(
+            "this edit contradicts a patch", location=reading.source, help="edit the text by hand"
+        )
+    head = _object(reading)
+    complete = read(json.dumps(reading.loaded.value(), indent=2), reading.source)
+    changed = read(act(Editor(complete)), reading.source)
+    old = read(read_text(file), str(file))
+    text, _ = variant(old, changed, head["extends"], head["name"], draft=True)
+    return text
+
+
+def _object(reading: CheckedText) -> Any:
+    """Return a text as a JSON value."""
+    return read_json(reading.text, Source(reading.source, reading.text))
+
+
+def _broken(after: CheckedText, before: CheckedText) -> bool:
+    """Return whether the patches of a text contradict each other, or are none, after an edit."""
+    codes = [{e.code for e in reading.errors if e.code[0] in "SX"} for reading in (after, before)]
+    return bool(codes[0] - codes[1])
 
 
 class Editor:
@@ -106,10 +158,14 @@ class Editor:
         parent = self._parent()
         return paths if parent is None else covering(parent, paths)
 
+    def parent_file(self) -> Path | None:
+        """Return the file of the one spec that this file extends; None if there is none."""
+        extends = self._value().get("extends")
+        return parent_of(extends, Path(self.reading.source)) if isinstance(extends, str) else None
+
     def _parent(self) -> Any:
         """Return the value of the spec that this file extends; None if there is none."""
-        extends = self._value().get("extends")
-        file = parent_of(str(extends), Path(self.reading.source)) if extends else None
+        file = self.parent_file()
         return load(file).value() if file else None
 
     def _set(self, at: str, path: str, keys: Mapping[str, Any], gone: Iterable[str] = ()) -> str:
@@ -122,7 +178,12 @@ class Editor:
     def _own(self, at: str) -> str | None:
         """Return the pointer in this text of a part of the merged spec, if it is written here."""
         file, origin = self.loaded.origin_of(at)
-        return origin if str(file) == self.reading.source and self._has(origin) else None
+        if str(file) != self.reading.source or not self._has(origin):
+            return None
+        value = value_at(self.loaded.value(), at)
+        if not isinstance(value, dict) and value_at(self._value(), origin) != value:
+            raise _MovedError(at)  # a patch that moves wires gives the value
+        return origin
 
     def _has(self, path: str) -> bool:
         return is_in(self._value(), path)
@@ -356,28 +417,28 @@ class Editor:
             params: params of the block.
         """
         visit = self.node(path)
-        block = registry(self.loaded.blocks).get(use)
-        if block is None or port not in visit.node.wires:
-            raise InputError(
-                f"no block '{use}', or no port '{port}'",
-                location=path,
-                help="see 'weft list blocks'",
-            )
-        signature = block.signature(
-            block.params.model_validate({**block.example}), frozenset(block.example_inputs)
-        )
+        fitting = piece(self.graph, self.loaded, path, port, use, params)
         scope_at = self.at(path).rpartition("/nodes/")[0]
         taken = value_at(self.loaded.value(), scope_at).get("nodes", {})
-        name = block.name
+        name = use.partition("@")[0]
         while name in taken:
             stem, _, number = name.rpartition("_")
             name = f"{stem}_{int(number) + 1}" if number.isdecimal() else f"{name}_2"
-        arguments = {**required(block, self.graph, {}), **params}
-        record = {"use": use, "in": {signature.inputs[0].name: visit.node.wires[port]}}
-        record |= {"params": arguments} if arguments else {}
-        value = f"{name}.{signature.outputs[0].name}"
-        self._scope_set(scope_at, f"nodes.{name}", record)
-        self._scope_set(scope_at, f"nodes.{visit.node.name}.in.{port}", value)
+        wires = dict.fromkeys(fitting.record["in"], visit.node.wires[port])
+        self._scope_set(scope_at, f"nodes.{name}", {**fitting.record, "in": wires})
+        self._scope_set(scope_at, f"nodes.{visit.node.name}.in.{port}", f"{name}.{fitting.output}")
+        return self._masked(scope_at + pointer("nodes", name))
+
+    def _masked(self, at: str) -> str:
+        """Wire a mask to a new node that reads padding, as the finding about it proposes."""
+        now = read(self.text, self.reading.source)
+        if now.loaded is not None and is_in(now.loaded.value(), at):
+            _, origin = now.loaded.origin_of(at)
+            for problem in now.problems:
+                if problem.finding.code == _PADDING and problem.finding.at == origin:
+                    return (
+                        apply(self.text, [*problem.fixes[0].edits]) if problem.fixes else self.text
+                    )
         return self.text
 
     def rename(self, path: str, name: str) -> str:

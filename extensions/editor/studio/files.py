@@ -1,4 +1,4 @@
-"""Files of a studio: one that is edited, and new variants beside it."""
+"""Files of a studio: one that is edited, and new files beside it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ....specs.reader import LARGEST, RUN_FOLDER, SHIPPED, find, read_text
 from ....specs.regular_files import path_in
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-"""Names of variants: they have no folders, and do not begin with a dot."""
+"""Names of new files: they have no folders, and do not begin with a dot."""
 _CRLF = "\r\n"
 
 
@@ -32,8 +32,9 @@ class Opened:
     writable: bool
     """Whether it can be saved: a shipped spec or a checkpoint cannot."""
     folder: Path
-    """Where variants are written."""
+    """Where new files are written."""
     checkpoint: Path | None = None
+    """The folder of a checkpoint, whose spec is only looked at."""
 
     def text(self) -> str:
         """Return the text on disk, whose lines end with line feeds alone, as in the page's editor.
@@ -67,7 +68,7 @@ class Opened:
             raise InputError(
                 "this file belongs to weft or to a checkpoint",
                 location=str(self.path),
-                help="save a variant",
+                help="save it under another name",
             )
         if len(text.encode()) > LARGEST:
             raise InputError("the text is too long", location=str(self.path), help="shorten it")
@@ -82,19 +83,27 @@ class Opened:
         write_beside(self.path, written.encode(), "spec")
         return digest(text)
 
-    def save_variant(self, name: str, text: str) -> Path:
-        """Write a new file beside this one, and return its path.
+    def beside_this(self, name: str) -> Path:
+        """Return the path of a new file beside this one.
 
         Raises:
-            InputError: the name is no plain name, or there is such a file.
+            InputError: the name is not a simple one.
         """
         if not NAME.fullmatch(name):
             raise InputError(
-                f"'{name}' is not a name for a variant",
+                f"'{name}' is not a name for a file",
                 location="name",
                 help="use letters, digits, dots, hyphens and underscores",
             )
-        path = self.folder / f"{name}.json"
+        return self.folder / f"{name}.json"
+
+    def save_new(self, name: str, text: str) -> Path:
+        """Write a new file beside this one, and return its path.
+
+        Raises:
+            InputError: the name is not a simple one, there is such a file, or it cannot be written.
+        """
+        path = self.beside_this(name)
         try:
             # Reserve the name first: two windows may save at once.
             with path.open("x", encoding="utf-8"):
@@ -105,10 +114,10 @@ class Opened:
                 "there is such a file already", location=str(path), help=help_
             ) from error
         except OSError as error:
-            problem = f"cannot write the variant: {error.strerror}"
+            problem = f"cannot write the file: {error.strerror}"
             raise InputError(problem, location=str(path), help="choose another folder") from error
         try:
-            write_beside(path, text.encode(), "variant")
+            write_beside(path, text.encode(), "spec")
         except InputError:
             path.unlink(missing_ok=True)
             raise
@@ -143,9 +152,17 @@ def opened(name: str) -> Opened:
             spec, str(spec.resolve()), writable=False, folder=Path.cwd(), checkpoint=directory
         )
     path = find(name, *FOLDERS, RUN_FOLDER)
+    if _is_checkpoint(path.parent):
+        return opened(str(path.parent))
     if path.is_relative_to(SHIPPED):
         return Opened(path, path.stem, writable=False, folder=Path.cwd())
     return Opened(path, path.name, writable=True, folder=path.parent)
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    """Return whether a folder is a checkpoint, of whose files its manifest has the digests."""
+    weights = any((folder / name).exists() for name in ("weights.safetensors", "weights"))
+    return weights and all((folder / name).is_file() for name in ("spec.json", "state.json"))
 
 
 def _with_line_feeds(text: str) -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from ....graphs.checker.check import analyse
 from ....graphs.draw.facts import pointers
 from ....plugin import (
     BlockNode,
@@ -15,19 +14,16 @@ from ....plugin import (
     Finding,
     Graph,
     InputError,
-    Scope,
-    SpecError,
+    ValueType,
     Visit,
     default_sizes,
     flops,
-    pointer,
     registry,
     visits,
 )
-from ....specs.form import FORMAT
 from ....specs.json_tree import parts_of, value_at
-from ....specs.load import LoadedSpec, loaded
-from ....specs.references import references, templates_used
+from ....specs.load import LoadedSpec
+from .alone import Surroundings
 
 _ROUNDS = 3
 """Maximum number of checks of one block: params without effect are left out."""
@@ -101,42 +97,36 @@ def accepts(graph: Graph, spec: LoadedSpec, path: str, port: str, type_: str) ->
     return _Place(graph, spec, path, {port: type_}).old is not None
 
 
-def required(block: BlockType, graph: Graph, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return params that a block needs and that are not given, with proposed values."""
-    proposals = {}
-    for name, info in block.params.model_fields.items():
-        if info.is_required() and name not in params:
-            example = block.example.get(name)
-            proposals[name] = f"={name}" if name in graph.params else example
-    return proposals
-
-
 class _Place:
     """One place of a spec, as a spec of its own with that node alone."""
 
     def __init__(
-        self, graph: Graph, spec: LoadedSpec, path: str, types: Mapping[str, str] | None = None
+        self,
+        graph: Graph,
+        spec: LoadedSpec,
+        path: str,
+        types: Mapping[str, str] | None = None,
     ) -> None:
-        self.graph, self.spec, self.path = graph, spec, path
-        self.registry = registry(spec.blocks)
-        self.value = spec.value()
+        self.graph = graph
         by_path = {visit.path: visit for visit in visits(graph.root)}
         node, _, slots = path.partition("/") if path not in by_path else _split(by_path[path])
         visit = by_path.get(node)
-        if visit is None or not isinstance(visit.node, BlockNode) or visit.node.shares:
+        if visit is None or visit.node.shares or (slots and not isinstance(visit.node, BlockNode)):
             raise InputError(f"'{path}' is not a block", location=path, help="see 'weft show'")
         self.visit, self.slots = visit, slots.split("/") if slots else []
-        self.record = value_at(self.value, pointers(graph)[node])
+        self.record = value_at(spec.value(), pointers(graph)[node])
         scope = visit.parent.body if visit.parent is not None and visit.parent.body else graph.root
-        self.inner_params = scope.params
-        self.types = {port: str(_type_of(scope, value)) for port, value in visit.node.wires.items()}
+        self.around = Surroundings(graph, spec, scope)
+        self.types: dict[str, ValueType | str] = {
+            port: scope.type_of(value) for port, value in visit.node.wires.items()
+        }
         self.types |= types or {}
         self.old: Graph | None = None
         self.old, _ = self._check(self.record)
 
     def judge(self, use: str, params: Mapping[str, Any]) -> Judged:
         """Return whether a block fits, and what it changes."""
-        block = self.registry.get(use)
+        block = self.around.registry.get(use)
         if block is None:
             return Judged(use, None, {}, "there is no such block")
         old = self._inner(self.record)
@@ -146,10 +136,21 @@ class _Place:
             if name in block.params.model_fields
         }
         arguments = {**kept_params, **params}
-        proposed = required(block, self.graph, arguments)
-        arguments |= proposed
         slots = self._slots_of(block)
         fill = {slot: part for slot, part in (old or {}).get("fill", {}).items() if slot in slots}
+        reason = ""
+        for proposed in self.around.proposals(
+            block, arguments, self.types, self.visit.node.outputs
+        ):
+            judged = self._judge(use, {**arguments, **proposed}, fill, proposed)
+            if judged.record is not None or judged.reason == reason:
+                return judged  # the sizes are not the reason
+            reason = reason or judged.reason
+        return Judged(use, None, {}, reason)
+
+    def _judge(
+        self, use: str, arguments: dict[str, Any], fill: Mapping[str, Any], proposed: dict[str, Any]
+    ) -> Judged:
         findings: list[Finding] = []
         for _ in range(_ROUNDS):
             record = {"use": use} | ({"params": arguments} if arguments else {})
@@ -215,53 +216,7 @@ class _Place:
 
     def _check(self, record: Mapping[str, Any]) -> tuple[Graph | None, list[Finding]]:
         """Check a spec with this node alone, between the types that it has in the spec."""
-        outputs = {port: f"n.{port}" for port in self.visit.node.outputs}
-        node = {**record, "in": {port: f"{port}_" for port in self.types}}
-        blocks = self.value.get("blocks", {})
-        templates = {name: blocks[name] for name in templates_used(self.value, {"n": record})}
-        texts = references({"nodes": {"n": record}, "blocks": templates}, self.value)
-        params = {text.name for text in texts if text.kind == "param" and not text.scope}
-        values = {
-            **self.graph.params,
-            **{name: value for name, (value, _) in self.inner_params.items()},
-        }
-        axes = {axis: kind for axis, kind in self.graph.spec.axes.items() if self._reads(axis)}
-        value = {
-            "format": FORMAT,
-            "name": "place",
-            "params": {name: values[name] for name in params & values.keys()},
-            "axes": axes,
-            "inputs": {f"{port}_": type_ for port, type_ in self.types.items()},
-            "outputs": outputs,
-            "nodes": {"n": node},
-        }
-        if templates:
-            value["blocks"] = templates
-        try:
-            loaded_spec = loaded(value)
-        except SpecError as error:
-            return None, list(error.findings)
-        graph, findings = analyse(loaded_spec.recovered, self.registry, lost=loaded_spec.lost)
-        if graph is None:
-            return None, findings
-        changed = [
-            (port, type_, graph.outputs[port])
-            for port, type_ in self.visit.node.outputs.items()
-            if str(type_) != str(graph.outputs[port])
-        ]
-        if changed:
-            port, was, now = changed[0]
-            at = pointer("nodes", "n")
-            problem = f"output '{port}' would be {now}, and {was} is read"
-            return None, [Finding(code="T", at=at, problem=problem)]
-        return graph, []
-
-    def _reads(self, axis: str) -> bool:
-        return any(axis in _words(type_) for type_ in self.types.values())
-
-
-def _words(type_: str) -> set[str]:
-    return set(type_.replace("[", " ").replace("]", " ").replace("+", " ").split())
+        return self.around.check(record, self.types, self.visit.node.outputs)
 
 
 def _split(visit: Visit) -> tuple[str, str, str]:
@@ -272,7 +227,3 @@ def _split(visit: Visit) -> tuple[str, str, str]:
         slots.insert(0, step.pieces[-1][1])
         step = step.parent
     return step.path, "/", "/".join(slots)
-
-
-def _type_of(scope: Scope, value: str) -> Any:
-    return scope.type_of(value)

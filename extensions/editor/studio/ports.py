@@ -2,46 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from ....graphs.checker.check import analyse
 from ....graphs.draw.facts import pointers
-from ....plugin import BlockNode, Graph, InputError, Node, Scope, SpecError, Visit, registry, visits
-from ....specs.form import FORMAT
-from ....specs.load import LoadedSpec, loaded
-from .menu import accepts, required
+from ....plugin import (
+    BlockNode,
+    BlockType,
+    Graph,
+    InputError,
+    Node,
+    Part,
+    RepeatNode,
+    Scope,
+    TemplateNode,
+    ValueType,
+    Visit,
+    visits,
+)
+from ....specs.load import LoadedSpec
+from ..language.ports import example_signature
+from .alone import Surroundings
+from .menu import accepts
 
 MOST_CHECKS = 100
 """Maximum number of ports that are checked one by one, because their wire has another type."""
 
 
-def fitting_values(graph: Graph, spec: LoadedSpec, path: str) -> dict[str, list[str]]:
-    """Return, for each wired port of a node, the values of its scope with the type of the wire.
+def fitting_values(graph: Graph, spec: LoadedSpec, path: str) -> list[dict[str, Any]]:
+    """Return the ports of a node, wired or not, each with the values of its scope that fit.
 
     Args:
         graph: the graph of the spec.
         spec: the spec.
         path: a node.
 
+    Returns:
+        For each port: its name, whether it is optional, the value that it reads now or None, and
+        those that it could read, which are not computed from the node.
+
     Raises:
         InputError: there is no such node.
     """
-    del spec
     visit, scope = _found(graph, path)
-    values = {name: str(type_) for name, type_ in scope.inputs.items()}
-    for node in scope.nodes:
-        if node.name == visit.node.name:
-            break
-        values |= {f"{node.name}.{port}": str(type_) for port, type_ in node.outputs.items()}
-    fitting = {}
-    for port, value in visit.node.wires.items():
-        expected = str(scope.type_of(value))
-        fitting[port] = [
-            value,
-            *(v for v, type_ in values.items() if type_ == expected and v != value),
-        ]
-    return fitting
+    node, after = visit.node, _downstream(scope, visit.node)
+    values = dict(scope.inputs)
+    for other in scope.nodes:
+        if other.name not in after:
+            values |= {f"{other.name}.{port}": type_ for port, type_ in other.outputs.items()}
+    ports = _Ports(graph, spec)
+    return [
+        {
+            "port": name,
+            "optional": optional,
+            "now": node.wires.get(name),
+            "values": [v for v in values if ports.take(scope, path, node, name, values[v])],
+        }
+        for name, optional in ports.of(node).items()
+    ]
 
 
 def fitting_blocks(graph: Graph, spec: LoadedSpec, path: str, port: str) -> list[dict[str, Any]]:
@@ -56,98 +74,137 @@ def fitting_blocks(graph: Graph, spec: LoadedSpec, path: str, port: str) -> list
     Raises:
         InputError: there is no such node or port.
     """
+    around, visit, type_ = _wire(graph, spec, path, port)
+    pieces = [(block, _piece(around, block, type_, {})) for block in around.registry]
+    return [
+        {
+            "use": block.key,
+            "doc": block.doc,
+            "family": block.family,
+            "proposed": fitting.proposed,
+            "parameters": fitting.parameters * visit.sets,
+        }
+        for block, fitting in pieces
+        if fitting is not None
+    ]
+
+
+class Piece(NamedTuple):
+    """A block that can stand in a wire."""
+
+    record: dict[str, Any]
+    """Its node, with the wire to its first port as `@`."""
+    output: str
+    """Its output that gives the value."""
+    proposed: dict[str, Any]
+    """The params that it needs besides those that were set."""
+    parameters: int
+
+
+def piece(
+    graph: Graph, spec: LoadedSpec, path: str, port: str, use: str, params: Mapping[str, Any]
+) -> Piece:
+    """Return a block as it can stand in the wire to a port.
+
+    Args:
+        graph: the graph of the spec.
+        spec: the spec.
+        path: the node that reads the wire.
+        port: its input.
+        use: the block.
+        params: params of the block; others that it needs are proposed.
+
+    Raises:
+        InputError: there is no such place or block, or it does not fit.
+    """
+    around, _, type_ = _wire(graph, spec, path, port)
+    block = around.registry.get(use)
+    if block is None:
+        raise InputError(f"no block '{use}'", location=path, help="see 'weft list blocks'")
+    fitting = _piece(around, block, type_, params)
+    if fitting is None:
+        problem = f"'{use}' does not give {type_}, which '{path}' reads"
+        raise InputError(problem, location=path, help="choose another block or other params")
+    return fitting
+
+
+def _wire(
+    graph: Graph, spec: LoadedSpec, path: str, port: str
+) -> tuple[Surroundings, Visit, ValueType]:
+    """Return what is around the wire to a port, the node that reads it, and its type.
+
+    Raises:
+        InputError: there is no such node or port.
+    """
     visit, scope = _found(graph, path)
     if port not in visit.node.wires:
         ports = ", ".join(visit.node.wires)
         raise InputError(f"no wire leads to '{port}'", location=path, help=f"the ports are {ports}")
-    type_ = str(scope.type_of(visit.node.wires[port]))
-    words = set(type_.replace("[", " ").replace("]", " ").split())
-    axes = {axis: kind for axis, kind in graph.spec.axes.items() if axis in words}
-    blocks = registry(spec.blocks)
-    fitting = []
-    for block in blocks:
-        signature = block.signature(
-            block.params.model_validate(block.example), frozenset(block.example_inputs)
-        )
-        if not (signature.inputs and signature.outputs) or block.family == "loss":
-            continue
-        proposed = required(block, graph, {})
-        record: dict[str, Any] = {"use": block.key, "in": {signature.inputs[0].name: "v"}}
-        record |= {"params": proposed} if proposed else {}
-        params = {
-            value[1:]: graph.params[value[1:]]
-            for value in proposed.values()
-            if isinstance(value, str) and value[1:] in graph.params
-        }
-        value = {
-            "format": FORMAT,
-            "name": "wire",
-            "params": params,
-            "axes": axes,
-            "inputs": {"v": type_},
-            "outputs": {"v": f"n.{signature.outputs[0].name}"},
-            "nodes": {"n": record},
-        }
-        try:
-            checked, _ = analyse(loaded(value).recovered, blocks)
-        except SpecError:
-            continue
-        if checked is not None and str(checked.outputs["v"]) == type_:
-            fitting.append(
-                {
-                    "use": block.key,
-                    "doc": block.doc,
-                    "family": block.family,
-                    "proposed": proposed,
-                    "parameters": checked.parameters() * visit.sets,
-                }
-            )
-    return fitting
+    return Surroundings(graph, spec, scope), visit, scope.type_of(visit.node.wires[port])
 
 
-def fitting_ports(graph: Graph, spec: LoadedSpec, path: str) -> list[dict[str, Any]]:
-    """Return the outputs of a node, each with the ports of other nodes to which it can be wired.
+def _piece(
+    around: Surroundings, block: BlockType, type_: ValueType, params: Mapping[str, Any]
+) -> Piece | None:
+    """Return a block that takes and gives a type; None if it does not."""
+    signature = example_signature(block)
+    if not (signature.inputs and signature.outputs) or block.family == "loss":
+        return None
+    takes, gives = {signature.inputs[0].name: type_}, {signature.outputs[0].name: type_}
+    for proposed in around.proposals(block, params, takes, gives):
+        record = {"use": block.key, "in": {signature.inputs[0].name: "@"}}
+        record |= {"params": {**params, **proposed}} if params or proposed else {}
+        checked, _ = around.check(record, takes, gives)
+        if checked is not None:
+            return Piece(record, signature.outputs[0].name, proposed, checked.parameters())
+    return None
 
-    These are ports in the same scope that do not lead back to the node, and whose block, or
+
+def fitting_ports(
+    graph: Graph, spec: LoadedSpec, path: str, *, inside: bool = False
+) -> list[dict[str, Any]]:
+    """Return values, each with the ports of nodes to which it can be wired.
+
+    These are ports in the same scope that do not lead back to the value, and whose block, or
     template, takes a value of this type and still gives what it gave.
 
     Args:
         graph: the graph of the spec.
         spec: the spec.
-        path: a node, or an input of the graph, such as `input/source`.
+        path: a node, for the values that it gives; or a scope, such as `encoder.*`, or the spec
+            itself, which is empty.
+        inside: whether the path is a scope, for the values that it takes.
 
     Raises:
-        InputError: there is no such node or input.
+        InputError: there is no such node or scope.
     """
-    kind, _, name = path.partition("/")
-    if kind == "input":
-        if name not in graph.inputs:
-            help_ = f"the inputs are {', '.join(graph.inputs)}"
-            raise InputError(f"no input '{name}'", location=path, help=help_)
-        outer, scope, types = "", graph.root, {name: graph.inputs[name]}
-        before = {""}
+    values: dict[str, ValueType] = {}
+    if inside:
+        outer, scope, before = path, _scope(graph, path), set[str]()
+        values = dict(scope.inputs)
     else:
         visit, scope = _found(graph, path)
-        outer = path.rpartition(".")[0]
-        offers = visit.node.part.offers if isinstance(visit.node, BlockNode) else {}
-        outputs = {**visit.node.outputs, **offers}
-        types = {f"{visit.node.name}.{port}": type_ for port, type_ in outputs.items()}
-        before = _upstream(scope, visit.node)
-    locations = pointers(graph)
-    places = [(f"{outer}.{node.name}" if outer else node.name, node) for node in scope.nodes]
-    nodes = [(at, node) for at, node in places if node.name not in before and locations.get(at)]
-    checks = iter(range(MOST_CHECKS))
-    fitting = []
-    for value, type_ in types.items():
-        ports = []
-        for at, node in nodes:
-            for port in _ports(node):
-                now = node.wires.get(port)
-                alike = now is not None and str(scope.type_of(now)) == str(type_)
-                if alike or _takes(graph, spec, at, node, port, str(type_), checks):
-                    ports.append({"path": at, "port": port, "now": now})
-        fitting.append({"value": value, "type": str(type_), "ports": ports})
-    return fitting
+        outer, node = path.rpartition(".")[0], visit.node
+        offers = node.part.offers if isinstance(node, BlockNode) else {}
+        for port, type_ in {**node.outputs, **offers}.items():
+            values[f"{node.name}.{port}"] = type_
+        before = _upstream(scope, node)
+    locations, ports = pointers(graph), _Ports(graph, spec)
+    nodes = [(f"{outer}.{node.name}" if outer else node.name, node) for node in scope.nodes]
+    nodes = [(at, node) for at, node in nodes if node.name not in before and locations.get(at)]
+    return [
+        {
+            "value": value,
+            "type": str(type_),
+            "ports": [
+                {"path": at, "port": port, "now": node.wires.get(port)}
+                for at, node in nodes
+                for port in ports.of(node)
+                if ports.take(scope, at, node, port, type_)
+            ],
+        }
+        for value, type_ in values.items()
+    ]
 
 
 def _upstream(scope: Scope, node: Node) -> set[str]:
@@ -159,32 +216,81 @@ def _upstream(scope: Scope, node: Node) -> set[str]:
     return upstream
 
 
-def _ports(node: Node) -> Iterator[str]:
-    """Yield the names of the ports of a node, wired or not."""
-    if isinstance(node, BlockNode) and not node.shares:
-        yield from dict.fromkeys([*node.wires, *(port.name for port in node.part.signature.inputs)])
-    else:
-        yield from node.wires
+def _downstream(scope: Scope, node: Node) -> set[str]:
+    """Return the names of a node and of those that are computed from its values."""
+    downstream = {node.name}
+    for other in scope.nodes:
+        if any(value.partition(".")[0] in downstream for value in other.wires.values()):
+            downstream.add(other.name)
+    return downstream
 
 
-def _takes(
-    graph: Graph,
-    spec: LoadedSpec,
-    path: str,
-    node: Node,
-    port: str,
-    type_: str,
-    checks: Iterator[int],
-) -> bool:
-    """Return whether a block takes a value at a port; the ports of templates have one type."""
-    if not isinstance(node, BlockNode) or node.shares or next(checks, None) is None:
-        return False
-    return accepts(graph, spec, path, port, type_)
+class _Ports:
+    """The ports of nodes, and which values they take."""
+
+    def __init__(self, graph: Graph, spec: LoadedSpec) -> None:
+        self.graph, self.spec = graph, spec
+        self.checks = MOST_CHECKS
+        self.answers: dict[tuple[str, str, str], bool] = {}
+
+    def of(self, node: Node) -> dict[str, bool]:
+        """Return the ports of a node, wired or not, and whether each is optional."""
+        if node.shares:
+            return dict.fromkeys(node.wires, False)
+        ports = self._of_block(node.part) if isinstance(node, BlockNode) else self._of_body(node)
+        return {**dict.fromkeys(node.wires, False), **ports}
+
+    def _of_block(self, part: Part) -> dict[str, bool]:
+        ports = {port.name: port.optional for port in part.signature.inputs}
+        for slot in part.signature.slots:
+            filling = part.fill.get(slot.name)
+            if isinstance(filling, Part):
+                inner = self._of_block(filling)
+            elif filling is not None:
+                inner = self._of_template(filling.key)
+            else:
+                continue
+            ports |= {name: inner[name] for name in inner if name not in slot.entries}
+        return ports
+
+    def _of_body(self, node: TemplateNode | RepeatNode) -> dict[str, bool]:
+        if isinstance(node, TemplateNode) and node.model is not None:
+            return dict.fromkeys(node.body.inputs, False)
+        return self._of_template(node.body.name)
+
+    def _of_template(self, name: str) -> dict[str, bool]:
+        types = self.spec.value().get("blocks", {})[name]["inputs"]
+        return {port: str(type_).endswith("?") for port, type_ in types.items()}
+
+    def take(self, scope: Scope, path: str, node: Node, port: str, type_: ValueType) -> bool:
+        """Return whether a node takes a value at a port, and still gives what it gave."""
+        now = node.wires.get(port)
+        if now is not None and str(scope.type_of(now)) == str(type_):
+            return True
+        if node.shares:
+            return False
+        key = (path, port, str(type_))
+        if key not in self.answers:
+            if not self.checks:
+                return False
+            self.checks -= 1
+            self.answers[key] = accepts(self.graph, self.spec, path, port, str(type_))
+        return self.answers[key]
 
 
-def _found(graph: Graph, path: str) -> tuple[Visit, Any]:
+def _found(graph: Graph, path: str) -> tuple[Visit, Scope]:
     for visit in visits(graph.root):
         if visit.path == path and visit.kind == "name":
             inside = visit.parent.body if visit.parent is not None else None
             return visit, inside or graph.root
     raise InputError(f"'{path}' is not a node", location=path, help="see 'weft show'")
+
+
+def _scope(graph: Graph, path: str) -> Scope:
+    """Return the graph itself for an empty path, or the template that a path is inside of."""
+    if not path:
+        return graph.root
+    for visit in visits(graph.root):
+        if visit.path == path and visit.body is not None:
+            return visit.body
+    raise InputError(f"'{path}' is not a template", location=path, help="see 'weft show'")

@@ -14,18 +14,19 @@ from typing import Any, ClassVar, TypeVar, get_args
 
 from ....graphs.diff.diff import diff as graph_diff
 from ....graphs.passes.pipeline import PassName, after
-from ....plugin import Graph, InputError
+from ....plugin import Graph, InputError, fingerprint
 from ....specs.layout import format_edits
 from ....specs.load import FOLDERS, LoadedSpec
 from ....specs.reader import SHIPPED, find, read_text, shipped_names
+from ....specs.text_edits import Edit, EditError, edited
 from ..language.completion import complete
 from ..language.definitions import apply
 from ..language.document import forget
 from ..language.hover import hover
 from .checked_text import CheckedText, look, read
 from .comparison import compared
-from .edits import Editor
-from .files import Opened, digest
+from .edits import Editor, edit
+from .files import Opened, digest, opened
 from .measurements import Attending, curves, times
 from .menu import menu
 from .ports import fitting_blocks, fitting_ports, fitting_values
@@ -41,7 +42,7 @@ class Session:
     """Answers the requests of a page about one file."""
 
     ACTIONS: ClassVar = (
-        "look", "menu", "blocks", "ports", "edit", "save", "variant", "diff", "code",
+        "look", "menu", "blocks", "wires", "ports", "edit", "save", "save_as", "diff", "code",
         "complete", "hover", "format", "curves",
     )  # fmt: skip
     """What a page asks; answered one after the other, under `lock`."""
@@ -103,7 +104,8 @@ class Session:
             raise InputError(f"no pass '{last}'", location="pass", help="see 'weft show --passes'")
         key, sizes = _text(asked, "key", ""), _sizes(asked)
         asks = (reading.text, key, *sizes.items(), last)
-        return _kept(self._looks, asks, lambda: look(reading, key, sizes, last))
+        view = _kept(self._looks, asks, lambda: look(reading, key, sizes, last))
+        return {**view, "editable": False} if self.opened.checkpoint else view
 
     def menu(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return what fits at a place."""
@@ -114,20 +116,33 @@ class Session:
         """Return what fits into the wire to a port: the palette."""
         graph, spec = self._editable(asked, "a palette needs")
         path, port = _text(asked, "path"), _text(asked, "port")
-        return {
-            "blocks": fitting_blocks(graph, spec, path, port),
-            "values": fitting_values(graph, spec, path),
-        }
+        return {"blocks": fitting_blocks(graph, spec, path, port)}
+
+    def wires(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the ports of a node, wired or not, and the values that fit them."""
+        graph, spec = self._editable(asked, "wires need")
+        return {"ports": fitting_values(graph, spec, _text(asked, "path"))}
 
     def ports(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the ports to which the outputs of a node, or an input, can be wired."""
+        """Return the ports to which the outputs of a node, or the inputs of a scope, can go."""
         graph, spec = self._editable(asked, "wires need")
-        return {"values": fitting_ports(graph, spec, _text(asked, "path"))}
+        inside = asked.get("inside") is True
+        return {"values": fitting_ports(graph, spec, _text(asked, "path"), inside=inside)}
 
     def edit(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the text after an edit."""
         reading, what = self._read(asked), _text(asked, "what")
-        editor, path = Editor(reading), _text(asked, "path", "")
+        if self.opened.checkpoint:
+            raise InputError(
+                "a checkpoint is not edited",
+                location=str(self.opened.checkpoint),
+                help="save its spec as a file",
+            )
+        return {"text": edit(reading, lambda editor: self._edited(editor, what, asked))}
+
+    def _edited(self, editor: Editor, what: str, asked: Mapping[str, Any]) -> str:
+        """Return the text of an editor after an edit."""
+        path = _text(asked, "path", "")
         params = asked.get("params") or {}
         if not isinstance(params, dict):
             raise InputError("params are an object", location="params", help="send an object")
@@ -150,10 +165,11 @@ class Session:
             case "insert":
                 text = editor.insert(_text(asked, "use"), path, _text(asked, "port"), params)
             case "wire":
-                text = editor.wire(path, _text(asked, "port"), _text(asked, "value"))
+                value = None if asked.get("value") is None else _text(asked, "value")
+                text = editor.wire(path, _text(asked, "port"), value)
             case _:
                 raise InputError(f"no edit '{what}'", location="what", help="update the page")
-        return {"text": text}
+        return text
 
     def complete(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return what can be written at an offset of a text."""
@@ -178,15 +194,38 @@ class Session:
         text = _text(asked, "text")
         return {"digest": self.opened.save(text, _text(asked, "digest"))}
 
-    def variant(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the smallest file that extends the one on disk, and write it if asked to."""
+    def save_as(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a text under another name; if asked to, write it as a new file, and open that.
+
+        It is the smallest file that extends the one on disk, or the complete text.
+        """
         new, name = self._read(asked), _text(asked, "name")
-        old = read(self.opened.text(), str(self.opened.path))
-        text, value = variant(old, new, self.opened.extends, name)
-        saved: dict[str, Any] = {"text": text, "patches": len(value.get("patch", []))}
-        if asked.get("write") is True:
-            saved["path"] = str(self.opened.save_variant(name, text))
-        return saved
+        if asked.get("complete") is True:
+            text = self._complete(new, name)
+        else:
+            old = read(self.opened.text(), str(self.opened.path))
+            text, _ = variant(old, new, self.opened.extends, name)
+        if asked.get("write") is not True:
+            return {"text": text}
+        self.opened = opened(str(self.opened.save_new(name, text)))
+        self._attending = None
+        return {"text": text, "file": self.file()}
+
+    def _complete(self, reading: CheckedText, name: str) -> str:
+        """Return a complete text with another name.
+
+        Raises:
+            InputError: beside the other file, the text would have another meaning.
+        """
+        path, text = self.opened.beside_this(name), reading.text
+        with contextlib.suppress(EditError):  # a text with mistakes may have no name yet
+            text = edited(text, [Edit("replace", "/name", name)])
+        if reading.graph is not None:
+            there = read(text, str(path)).graph
+            if there is None or fingerprint(there) != fingerprint(reading.graph):
+                problem = "a file that the text names is not the same one in this folder"
+                raise InputError(problem, location=str(path.parent), help="save a variant")
+        return text
 
     def diff(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the differences from another spec, and the drawings of both."""

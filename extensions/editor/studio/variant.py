@@ -8,8 +8,9 @@ from typing import Any
 
 from ....graphs.checker.check import analyse
 from ....graphs.draw.facts import pointers
-from ....plugin import Graph, InputError, SpecError, canonical, pointer, registry
+from ....plugin import Graph, InputError, SpecError, fingerprint, pointer, registry
 from ....specs.form import FORMAT
+from ....specs.json_tree import value_at
 from ....specs.load import LoadedSpec, load_child
 from ....specs.text_edits import formatted
 from .checked_text import CheckedText
@@ -18,19 +19,46 @@ from .covering import covering
 Patch = dict[str, Any]
 
 
+class _Scopes:
+    """The scopes of a spec: where patches of them are, and the paths of their nodes."""
+
+    def __init__(self, parent: Mapping[str, Any], graph: Graph) -> None:
+        self.parent, self.located = parent, pointers(graph)
+        self.paths: dict[str, str] = {}
+        for path, at in self.located.items():
+            self.paths.setdefault(at, path)
+
+    def of(self, patch: Patch) -> str:
+        """Return the pointer of the scope in which a patch writes: empty, or `/blocks/NAME`."""
+        select = patch["select"]
+        if select.startswith("/"):
+            return str(select).removesuffix("/")
+        at = self.located.get(select, "")
+        return at.partition("/nodes/")[0] if at.startswith("/blocks/") else ""
+
+    def nodes(self, scope: str) -> Mapping[str, Any]:
+        """Return the nodes of a scope of the parent."""
+        nodes: Mapping[str, Any] = value_at(self.parent, scope).get("nodes", {})
+        return nodes
+
+    def path(self, scope: str, name: str) -> str:
+        """Return a path that selects a node of a scope; empty if there is none."""
+        return self.paths.get(scope + pointer("nodes", name), "")
+
+
 def _shorter(
-    spec: dict[str, Any], parent: Mapping[str, Any], gives: Callable[[dict[str, Any]], bool]
+    spec: dict[str, Any], scopes: _Scopes, gives: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
-    """Return a variant with `insert_after` and `remove` in place of keys that rewire readers.
+    """Return a variant with insertions and `remove` in place of keys that rewire readers.
 
     Args:
         spec: the variant.
-        parent: the spec that it extends, as JSON data.
+        scopes: those of the spec that it extends.
         gives: whether a variant still gives the wanted spec.
     """
     for action in (_inserted, _removed):
-        for name in _names(spec.get("patch", []), parent):
-            for patches in action(spec["patch"], parent, name):
+        for scope, name in _names(spec.get("patch", []), scopes):
+            for patches in action(spec["patch"], scopes, scope, name):
                 candidate = {**spec, "patch": patches}
                 if gives(candidate):
                     spec = candidate
@@ -38,66 +66,88 @@ def _shorter(
     return spec
 
 
-def _names(patches: Sequence[Patch], parent: Mapping[str, Any]) -> list[str]:
-    """Return the nodes that the patches add to the spec itself, or remove from it."""
-    root = [patch for patch in patches if patch["select"] == "/"]
-    added = [key for patch in root for key in patch.get("set", {})]
-    gone = [key for patch in root for key in patch.get("remove", [])]
-    names = [key.removeprefix("nodes.") for key in (*added, *gone) if key.startswith("nodes.")]
-    return [name for name in names if "." not in name or name in parent["nodes"]]
+def _names(patches: Sequence[Patch], scopes: _Scopes) -> list[tuple[str, str]]:
+    """Return the nodes that the patches add to a scope or remove from it, with the scope."""
+    inside = [patch for patch in patches if patch["select"].startswith("/")]
+    keys = [
+        (scopes.of(patch), key)
+        for action in ("set", "remove")
+        for patch in inside
+        for key in patch.get(action, ())
+    ]
+    pairs = [(at, key.removeprefix("nodes.")) for at, key in keys if key.startswith("nodes.")]
+    return [(at, name) for at, name in pairs if "." not in name or name in scopes.nodes(at)]
 
 
 def _inserted(
-    patches: Sequence[Patch], parent: Mapping[str, Any], name: str
+    patches: Sequence[Patch], scopes: _Scopes, scope: str, name: str
 ) -> Iterator[list[Patch]]:
-    """Yield the patches with a new node inserted after the node that it reads."""
-    record = next(
-        (
-            patch["set"][f"nodes.{name}"]
-            for patch in patches
-            if f"nodes.{name}" in patch.get("set", {})
-        ),
-        None,
-    )
-    if record is None or "in" not in record:
-        return
-    for port, value in record["in"].items():
-        source, dot, output = value.partition(".")
-        if not dot or source not in parent["nodes"]:
-            continue
-        wires = {**record["in"], port: "@"}
-        bare = {key: inner for key, inner in record.items() if key != "in"}
+    """Yield the patches with a new node inserted after what it reads, or before its reader."""
+    key = f"nodes.{name}"
+    written = [
+        patch["set"][key]
+        for patch in patches
+        if key in patch.get("set", {}) and scopes.of(patch) == scope
+    ]
+    for port, value in written[0].get("in", {}).items() if written else ():
+        wires = {**written[0]["in"], port: "@"}
+        bare = {part: inner for part, inner in written[0].items() if part != "in"}
         node = bare if wires == {"x": "@"} else {**bare, "in": wires}
-        for node_output in _given(patches, name):
-            remaining = _without(patches, f"nodes.{name}", f"{name}.{node_output}")
-            insertion: Patch = {"select": source, "insert_after": {name: node}}
+        source, _, output = value.partition(".")
+        after = scopes.path(scope, source) if output else ""
+        for node_output, readers in _read(patches, scopes, scope, name).items():
+            remaining = _without(patches, scopes, scope, key, f"{name}.{node_output}")
             more: Patch = {} if node_output == "y" else {"output": node_output}
-            for naming in ({}, {"port": output}):
-                yield [*remaining, {**insertion, **more, **naming}]
+            if after:
+                insertion: Patch = {"select": after, "insert_after": {name: node}, **more}
+                ports: tuple[Patch, ...] = ({}, {"port": output})
+                yield from ([*remaining, {**insertion, **naming}] for naming in ports)
+            if len(readers) == 1 and readers[0][0]:
+                insertion = {"select": readers[0][0], "insert_before": {name: node}, **more}
+                ports = ({}, {"port": readers[0][1]})
+                yield from ([*remaining, {**insertion, **naming}] for naming in ports)
 
 
 def _removed(
-    patches: Sequence[Patch], parent: Mapping[str, Any], name: str
+    patches: Sequence[Patch], scopes: _Scopes, scope: str, name: str
 ) -> Iterator[list[Patch]]:
     """Yield the patches with a node removed, of which readers read what it read."""
-    if name in parent["nodes"]:
-        for port, value in parent["nodes"][name].get("in", {}).items():
-            remaining = _without(patches, f"nodes.{name}", value)
-            yield [*remaining, {"select": name, "remove": True, "through": port}]
+    path = scopes.path(scope, name)
+    if path and name in scopes.nodes(scope):
+        for port, value in scopes.nodes(scope)[name].get("in", {}).items():
+            remaining = _without(patches, scopes, scope, f"nodes.{name}", value)
+            yield [*remaining, {"select": path, "remove": True, "through": port}]
 
 
-def _given(patches: Sequence[Patch], name: str) -> list[str]:
-    """Return the outputs of a node that the patches wire."""
-    values = [value for patch in patches for value in patch.get("set", {}).values()]
-    outputs = [value.partition(".")[2] for value in values if str(value).startswith(f"{name}.")]
-    return list(dict.fromkeys(outputs))
+def _read(
+    patches: Sequence[Patch], scopes: _Scopes, scope: str, name: str
+) -> dict[str, list[tuple[str, str]]]:
+    """Return the outputs of a node that the patches wire, each with its readers.
+
+    A reader is the path of a node and its port; the path of an output of the scope is empty.
+    """
+    readers: dict[str, list[tuple[str, str]]] = {}
+    for patch in patches:
+        for key, value in patch.get("set", {}).items():
+            node, _, output = str(value).partition(".")
+            if node == name and output and scopes.of(patch) == scope and _is_wire(key):
+                reader, _, port = key.rpartition("in.")
+                inner = reader.removeprefix("nodes.").removesuffix(".")
+                path = scopes.path(scope, inner) if inner else patch["select"]
+                readers.setdefault(output, []).append(("" if "outputs." in key else path, port))
+    return readers
 
 
-def _without(patches: Sequence[Patch], key: str, value: str) -> list[Patch]:
-    """Return the patches without a key, and without the wires that read a value."""
+def _without(
+    patches: Sequence[Patch], scopes: _Scopes, scope: str, key: str, value: str
+) -> list[Patch]:
+    """Return the patches without a key of a scope, and without the wires that read a value."""
     remaining = []
     for patch in patches:
         reduced = dict(patch)
+        if scopes.of(patch) != scope:
+            remaining.append(reduced)
+            continue
         if isinstance(patch.get("remove"), list):
             reduced["remove"] = [removed for removed in patch["remove"] if removed != key]
         if "set" in patch:
@@ -112,11 +162,12 @@ def _without(patches: Sequence[Patch], key: str, value: str) -> list[Patch]:
 
 
 def _is_wire(key: str) -> bool:
-    return key.startswith(("in.", "outputs."))
+    words = key.split(".")
+    return words[0] in ("in", "outputs") or (words[0] == "nodes" and words[-2] == "in")
 
 
 def variant(
-    old: CheckedText, new: CheckedText, extends: str, name: str
+    old: CheckedText, new: CheckedText, extends: str, name: str, *, draft: bool = False
 ) -> tuple[str, dict[str, Any]]:
     """Return a file that extends one spec and is equal to another, as text and as a value.
 
@@ -125,29 +176,32 @@ def variant(
         new: the spec to write.
         extends: the name of the old spec, as the file names it.
         name: the name of the variant.
+        draft: whether the new spec may have errors; then it is compared as it is written.
 
     Raises:
         InputError: one of them has errors, or the difference cannot be written as a patch.
     """
     parent, child = old.loaded, new.loaded
-    if parent is None or child is None or old.graph is None or new.graph is None:
+    if parent is None or child is None or old.graph is None or not (new.graph or draft):
         wrong = new if new.graph is None else old
         raise InputError(
             "a variant needs two specs without errors",
             location=wrong.source,
             help="correct it first",
         )
-    expected = _form(new.graph)
+
+    def gives(spec: Mapping[str, Any]) -> bool:
+        return _gives(parent, spec, child, new.graph)
+
     head = {"format": FORMAT, "extends": extends, "name": name}
     doc = child.value().get("doc", "")
     if doc and doc != parent.value().get("doc", ""):
         head["doc"] = doc
     for deep in (False, True):
         spec = {**head, **_Difference(parent, old.graph, child, deep=deep).written()}
-        if _gives(parent, spec, expected):
+        if gives(spec):
             value = parent.value()
-            spec = _shorter(spec, value, lambda candidate: _gives(parent, candidate, expected))
-            spec = _joined(value, spec, lambda candidate: _gives(parent, candidate, expected))
+            spec = _joined(value, _shorter(spec, _Scopes(value, old.graph), gives), gives)
             return _text(spec), spec
     raise InputError(
         "the difference cannot be written as a patch",
@@ -156,19 +210,29 @@ def variant(
     )
 
 
-def _form(graph: Graph) -> Any:
-    form = canonical(graph)
-    return {key: value for key, value in form.items() if key not in ("name", "doc")}
+def _gives(
+    parent: LoadedSpec, written: Mapping[str, Any], child: LoadedSpec, graph: Graph | None
+) -> bool:
+    """Return whether a child of a spec is the wanted one.
 
-
-def _gives(parent: LoadedSpec, child: Mapping[str, Any], expected: Any) -> bool:
-    """Return whether a child of a spec is the wanted one."""
+    Args:
+        parent: the spec.
+        written: the child.
+        child: the wanted one.
+        graph: its graph; None if it has errors, and is compared as it is written.
+    """
     try:
-        spec = load_child(parent, child, "<variant>")
-        graph, _ = analyse(spec.form, registry(spec.blocks), spec.overrides, source="<variant>")
+        spec = load_child(parent, written, "<variant>")
+        if graph is None:
+            return _unnamed(spec.value()) == _unnamed(child.value())
+        got, _ = analyse(spec.form, registry(spec.blocks), spec.overrides, source="<variant>")
     except SpecError:
         return False
-    return graph is not None and _form(graph) == expected
+    return got is not None and fingerprint(got) == fingerprint(graph)
+
+
+def _unnamed(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: part for key, part in value.items() if key not in ("format", "name", "doc")}
 
 
 class _Difference:

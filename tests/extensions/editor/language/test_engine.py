@@ -125,6 +125,17 @@ def test_params_are_completed_with_their_defaults_and_values() -> None:
     assert numbers["=heads"].rank < numbers["=dropout"].rank
 
 
+def test_a_size_that_fits_the_wire_is_completed() -> None:
+    """A key is written with it, and it is the first of the values; a kernel is no width."""
+    block = '{"use": "feed_forward@1", "params": {"d_ff": "=d_ff", "dropout": "=relu_dropout"}}'
+    new = '{"use": "convolution@1", "params": {|}}'
+    made = _after(block, new, "d_out")
+    assert made.count('"convolution@1", "params": {"d_out": "=d_model"}') == 1
+    assert '"params": {"kernel": 3}' in _after(block, new, "kernel")
+    values = _items(block, '{"use": "gru@1", "params": {"d_hidden": |}}')
+    assert min(values.values(), key=lambda item: item.rank).new == '"=d_model"'
+
+
 def test_a_word_of_an_expression_is_completed_alone() -> None:
     """The rest of the expression stays."""
     assert '"d_k": "=d_model//layers"' in _after('d_model//heads"', 'd_model//hea|"', "layers")

@@ -127,7 +127,7 @@ def test_variants_are_written_beside_the_file_only(
 ) -> None:
     """Variants are written beside the file only."""
     text = TEXT.replace('"heads": 4', '"heads": 2')
-    answer = client.post("/api/variant", json={"text": text, "name": name, "write": True})
+    answer = client.post("/api/save_as", json={"text": text, "name": name, "write": True})
     assert answer.status_code == 422
     assert [path.name for path in file.parent.iterdir()] == ["mine.json"]
 
@@ -136,9 +136,9 @@ def test_a_variant_never_replaces_a_file(client: TestClient, file: Path) -> None
     """A variant never replaces a file."""
     text = TEXT.replace('"heads": 4', '"heads": 2')
     asked = {"text": text, "name": "two", "write": True}
-    assert client.post("/api/variant", json=asked).status_code == 200
+    assert client.post("/api/save_as", json=asked).status_code == 200
     assert '"heads": 2' in (file.parent / "two.json").read_text()
-    assert client.post("/api/variant", json=asked).status_code == 422
+    assert client.post("/api/save_as", json=asked).status_code == 422
 
 
 def test_a_variant_that_cannot_be_written_leaves_no_file(
@@ -147,13 +147,62 @@ def test_a_variant_that_cannot_be_written_leaves_no_file(
     """Its name would be taken at the next attempt."""
 
     def fail(*_: object) -> None:
-        raise InputError("cannot write the variant: No space left on device")
+        raise InputError("cannot write the file: No space left on device")
 
     monkeypatch.setattr(files, "write_beside", fail)
     with pytest.raises(InputError, match="No space left"):
-        opened(str(file)).save_variant("two", TEXT)
+        opened(str(file)).save_new("two", TEXT)
 
     assert [path.name for path in file.parent.iterdir()] == ["mine.json"]
+
+
+def test_a_complete_text_is_saved_under_its_name_and_opened(client: TestClient, file: Path) -> None:
+    """With its mistakes, if it has some; from then on, saving writes the new file."""
+    text = TEXT.replace('"heads": 4', '"heads": 3')
+    asked = {"text": text, "name": "three", "complete": True, "write": True}
+
+    answer = client.post("/api/save_as", json=asked).json()
+
+    expected = text.replace('"name": "transformer-tiny"', '"name": "three"')
+    assert (file.parent / "three.json").read_text() == answer["text"] == expected
+    digest = answer["file"]["digest"]
+    assert client.post("/api/save", json={"text": "{}", "digest": digest}).status_code == 200
+    assert (file.parent / "three.json").read_text() == "{}"
+    assert file.read_text() == TEXT
+
+
+def test_a_complete_text_that_means_something_else_elsewhere_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent of a shipped variant is another file in a folder that has one of this name."""
+    monkeypatch.chdir(tmp_path)
+    other = TEXT.replace('"name": "transformer-tiny"', '"name": "transformer-base"')
+    (tmp_path / "transformer-base.json").write_text(other)
+    session = Session(opened("transformer-prenorm"))
+    asked = {"text": session.file()["text"], "name": "x", "complete": True, "write": True}
+
+    with pytest.raises(InputError, match="not the same one in this folder"):
+        session.save_as(asked)
+
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_a_file_of_a_checkpoint_is_only_looked_at(tmp_path: Path) -> None:
+    """Its manifest has the digest of each of its files; a copy of the spec is edited instead."""
+    folder = tmp_path / "averaged"
+    folder.mkdir()
+    for name, content in {"spec.json": TEXT, "state.json": "{}", "weights.safetensors": ""}.items():
+        (folder / name).write_text(content)
+
+    session = Session(opened(str(folder / "spec.json")))
+
+    assert session.file()["checkpoint"] == str(folder)
+    assert not session.look({"text": TEXT})["editable"]
+    with pytest.raises(InputError, match="a checkpoint is not edited"):
+        session.edit({"text": TEXT, "what": "remove", "path": "head"})
+    with pytest.raises(InputError, match="belongs to weft or to a checkpoint"):
+        session.save({"text": "{}", "digest": session.file()["digest"]})
+    assert (folder / "spec.json").read_text() == TEXT
 
 
 def test_a_file_keeps_its_line_ends(client: TestClient, file: Path) -> None:

@@ -95,6 +95,18 @@ def test_a_removed_node_is_bridged() -> None:
     assert "source_position" not in made
 
 
+def test_sizes_of_the_place_are_proposed_for_a_slot() -> None:
+    """A map, a convolution and a recurrence give the width of the layer, by the param's name."""
+    one = read(TEXT, str(BASE))
+    assert one.graph is not None
+    assert one.loaded is not None
+    choices = menu(one.graph, one.loaded, "encoder.*.feed_forward/f")
+    proposed = {choice["use"]: choice["proposed"] for choice in choices if choice["fits"]}
+    assert proposed["linear@1"] == {"d_out": "=d_model"}
+    assert proposed["convolution@1"] == {"d_out": "=d_model", "kernel": 3}
+    assert proposed["gru@1"] == {"d_hidden": "=d_model"}
+
+
 def test_a_node_is_inserted_into_a_wire() -> None:
     """A node is inserted into a wire."""
     made = editor().insert("layer_norm@1", "head", "x", {})

@@ -50,11 +50,97 @@ def fitting(one: CheckedText, path: str) -> dict[str, list[tuple[str, str, str |
     """Return the ports of each value: path, name, and what it reads now."""
     assert one.graph is not None
     assert one.loaded is not None
-    found = ports.fitting_ports(one.graph, one.loaded, path)
+    inside = path.startswith("in ")
+    found = ports.fitting_ports(
+        one.graph, one.loaded, path.removeprefix("in ").strip(), inside=inside
+    )
     return {
         each["value"]: [(port["path"], port["port"], port["now"]) for port in each["ports"]]
         for each in found
     }
+
+
+def readable(one: CheckedText, path: str) -> dict[str, tuple[bool, str | None, list[str]]]:
+    """Return the ports of a node: whether each is optional, what it reads, and could read."""
+    assert one.graph is not None
+    assert one.loaded is not None
+    listed = ports.fitting_values(one.graph, one.loaded, path)
+    return {each["port"]: (each["optional"], each["now"], each["values"]) for each in listed}
+
+
+def test_ports_without_a_wire_are_listed_with_what_fits_them() -> None:
+    """Also those of the block in a slot; the decoder has a mask of the source alone."""
+    assert readable(base(), "decoder.*.cross_attention") == {
+        "x": (False, "self_attention.y", ["x", "self_attention.y"]),
+        "memory": (True, "memory", ["memory"]),
+        "mask": (True, "mask", ["mask"]),
+        "bias": (True, None, []),
+    }
+    assert readable(base(), "encoder.*.self_attention")["memory"] == (True, None, ["x"])
+
+
+def test_an_optional_port_of_a_template_is_listed(tmp_path: Path) -> None:
+    """It takes values of its type, and none that is computed from the node."""
+    value = json.loads(json.dumps(SMALL))
+    value["blocks"] = {
+        "layer": {
+            "inputs": {"x": "f[B T 8]", "more": "f[B T 8]?"},
+            "outputs": {"y": "a.y"},
+            "nodes": {
+                "a": {
+                    "use": "attention@1",
+                    "params": {"heads": 2},
+                    "in": {"x": "x", "memory": "more"},
+                }
+            },
+        }
+    }
+    value["nodes"]["last"] = {"use": "layer", "in": {"x": "attend.y"}}
+    value["outputs"]["w"] = "end.y"
+    value["nodes"]["end"] = {"use": "layer_norm@1", "in": {"x": "last.y"}}
+    one = read(json.dumps(value), str(tmp_path / "small.json"))
+
+    listed = readable(one, "last")
+
+    assert listed["more"] == (True, None, ["x", "attend.y", "wide.y"])
+    wired = Editor(one).wire("last", "more", "wide.y")
+    assert not read(wired, one.source).errors
+    assert read_json(Editor(read(wired, one.source)).wire("last", "more", None), "x") == value
+
+
+@pytest.mark.integration
+def test_every_block_of_a_palette_can_be_inserted(tmp_path: Path) -> None:
+    """In a wire of 8 numbers, each with the params that it is offered with."""
+    one = small(tmp_path)
+    assert one.graph is not None
+    assert one.loaded is not None
+    pieces = ports.fitting_blocks(one.graph, one.loaded, "last", "x")
+
+    for piece in pieces:
+        text = Editor(one).insert(piece["use"], "last", "x", piece["proposed"])
+        after = read(text, one.source)
+        assert after.errors == [], piece["use"]
+        assert after.graph is not None
+        assert after.graph.parameters() - one.graph.parameters() == piece["parameters"]
+    proposed = {piece["use"]: piece["proposed"] for piece in pieces}
+    assert proposed["linear@1"] == {"d_out": 8}
+    assert proposed["gru@1"] == {"d_hidden": 8}
+    assert proposed["convolution@1"] == {"d_out": 8, "kernel": 3}
+
+
+def test_an_inserted_block_reads_the_mask_of_its_layer() -> None:
+    """A convolution over time would otherwise read padding, which is a finding."""
+    one = base()
+    text = Editor(one).insert("depthwise_convolution@1", "encoder.*.self_attention", "x", {})
+    nodes = read_json(text, "x")["blocks"]["encoder_layer"]["nodes"]
+    assert nodes["depthwise_convolution"]["in"] == {"x": "x", "mask": "mask"}
+    assert not read(text, one.source).errors
+
+
+def test_a_block_that_does_not_fit_is_not_inserted() -> None:
+    """With these params, the wire would have another width."""
+    with pytest.raises(InputError, match=r"does not give f\[B S 512\]"):
+        Editor(base()).insert("linear@1", "encoder.*.feed_forward", "x", {"d_out": 7})
 
 
 def test_ports_of_the_same_scope_and_type_fit() -> None:
@@ -75,12 +161,17 @@ def test_ports_of_the_same_scope_and_type_fit() -> None:
 
 def test_an_input_of_the_graph_is_a_value() -> None:
     """Masks fit where masks are read."""
-    assert fitting(base(), "input/source_mask") == {
-        "source_mask": [
-            ("encoder", "mask", "source_mask"),
-            ("decoder", "mask", "source_mask"),
-        ]
-    }
+    assert fitting(base(), "in ")["source_mask"] == [
+        ("encoder", "mask", "source_mask"),
+        ("decoder", "mask", "source_mask"),
+    ]
+
+
+def test_an_input_of_a_template_is_a_value_inside_of_it() -> None:
+    """A wire can begin at the edge of the frame around a layer."""
+    assert fitting(base(), "in decoder.*")["memory"] == [
+        ("decoder.*.cross_attention", "memory", "memory")
+    ]
 
 
 def test_no_port_leads_back_to_the_value() -> None:
@@ -92,7 +183,7 @@ def test_no_port_leads_back_to_the_value() -> None:
 def test_an_optional_port_without_a_wire_fits(tmp_path: Path) -> None:
     """The mask of an attention is open, and takes a mask and nothing else."""
     one = small(tmp_path)
-    assert fitting(one, "input/m") == {"m": [("attend", "mask", None), ("masked", "mask", "m")]}
+    assert fitting(one, "in ")["m"] == [("attend", "mask", None), ("masked", "mask", "m")]
     made = Editor(one).wire("attend", "mask", "m")
     assert read_json(made, "x")["nodes"]["attend"]["in"] == {"x": "x", "mask": "m"}
     assert not read(made, one.source).errors
@@ -100,16 +191,16 @@ def test_an_optional_port_without_a_wire_fits(tmp_path: Path) -> None:
 
 def test_another_type_fits_if_the_outputs_stay_the_same(tmp_path: Path) -> None:
     """A linear map takes 8 numbers instead of 4, and an activation would give another type."""
-    found = fitting(small(tmp_path), "input/x")["x"]
+    found = fitting(small(tmp_path), "in ")["x"]
     assert ("wide", "x", "masked.y") in found
     assert ("last", "x", "attend.y") in found
-    assert "last" not in {path for path, *_ in fitting(small(tmp_path), "input/narrow")["narrow"]}
+    assert "last" not in {path for path, *_ in fitting(small(tmp_path), "in ")["narrow"]}
 
 
 def test_the_number_of_checks_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wires of the same type need no check, and others are left out beyond the limit."""
     monkeypatch.setattr(ports, "MOST_CHECKS", 0)
-    found = fitting(small(tmp_path), "input/x")["x"]
+    found = fitting(small(tmp_path), "in ")["x"]
     assert ("last", "x", "attend.y") in found
     assert "wide" not in {path for path, *_ in found}
 
@@ -120,7 +211,7 @@ def test_the_checker_accepts_every_wire_that_is_offered() -> None:
     assert one.graph is not None
     paths = [visit.path for visit in visits(one.graph.root) if visit.kind == "name"]
     count = 0
-    for path in [*paths, *(f"input/{name}" for name in one.graph.inputs)]:
+    for path in [*paths, "in ", "in encoder.*", "in decoder.*"]:
         for value, some in fitting(one, path).items():
             for at, port, now in some:
                 made = Editor(one).wire(at, port, value)
@@ -217,8 +308,8 @@ def test_an_unread_node_of_a_template_in_a_slot_is_left_out() -> None:
     assert '"repeat": 2' in Editor(one).repeat("encoder", 2)
 
 
-@pytest.mark.parametrize("path", ["nothing", "input/nothing", "head/f", "encoder.*"])
+@pytest.mark.parametrize("path", ["nothing", "in nothing", "head/f", "encoder.*"])
 def test_a_place_that_is_no_value_is_refused(path: str) -> None:
     """With its name."""
-    with pytest.raises(InputError, match=path.partition("/")[2] or "is not a node"):
+    with pytest.raises(InputError, match=r"is not a (node|template)"):
         fitting(base(), path)

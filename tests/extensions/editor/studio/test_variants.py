@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.extensions.editor.studio.checked_text import read
-from weft.extensions.editor.studio.edits import Editor
+from weft.extensions.editor.studio.checked_text import CheckedText, read
+from weft.extensions.editor.studio.edits import Editor, edit
 from weft.extensions.editor.studio.variant import variant
 from weft.runtime.spec.check import graph_of
 from weft.specs.load import load
@@ -147,12 +147,63 @@ def test_an_insertion_before_a_repeated_sublayer_is_saved_as_a_variant(tmp_path:
         "depthwise_convolution@1", "encoder.*.self_attention", "x", {"kernel": 3}
     )
 
-    written, _ = variant(old, read(text, old.source), "transformer-base", "convq")
+    written, value = variant(old, read(text, old.source), "transformer-base", "convq")
+
+    node = {"use": "depthwise_convolution@1", "params": {"kernel": 3}}
+    inserted = {"depthwise_convolution": {**node, "in": {"x": "@", "mask": "mask"}}}
+    select = "encoder.*.self_attention"
+    assert value["patch"] == [{"select": select, "insert_before": inserted}]
 
     path = tmp_path / "convq.json"
     path.write_text(written)
     weights = graph_of(load(path)).root.weights()
     assert weights["encoder.5.depthwise_convolution.weight"] == (512, 1, 3)
+
+
+def inserted(*paths: str) -> tuple[CheckedText, str]:
+    """Return a variant of the Transformer with a norm before some nodes, and the base's text."""
+    old = read(BASE.read_text(), str(BASE))
+    new = old
+    for path in paths:
+        new = read(Editor(new).insert("rms_norm@1", path, "x", {}), old.source)
+    text, _ = variant(old, new, "transformer-base", "normed")
+    return read(text, str(BASE.parent / "normed.json")), new.text
+
+
+def test_insertions_in_two_templates_are_one_patch() -> None:
+    """Nodes of the same name in different templates are different nodes."""
+    normed, _ = inserted("encoder.*.self_attention", "decoder.*.self_attention")
+    node = {"rms_norm": {"use": "rms_norm@1"}}
+    patch = {"select": "**.self_attention", "insert_before": node}
+    assert json.loads(normed.text)["patch"] == [patch]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda editor: editor.remove("encoder.*.rms_norm"),
+        lambda editor: editor.insert("layer_norm@1", "encoder.*.rms_norm", "x", {}),
+        lambda editor: editor.insert("layer_norm@1", "encoder.*.self_attention", "x", {}),
+        lambda editor: editor.wire("encoder.*.self_attention", "x", "x"),
+        lambda editor: editor.wire("encoder.*.feed_forward", "x", "rms_norm.y"),
+        lambda editor: editor.set("encoder.*.rms_norm", {"params.eps": 0.1}),
+        lambda editor: editor.swap("encoder.*.rms_norm", "layer_norm@1", {}),
+    ],
+    ids=["remove", "before", "after", "unwire", "wire", "set", "swap"],
+)
+def test_what_a_patch_inserted_is_edited(act: Callable[[Editor], str]) -> None:
+    """The edited variant is the edited complete spec, whose wires no patch gives."""
+    normed, complete = inserted("encoder.*.self_attention")
+
+    after = read(edit(normed, act), normed.source)
+
+    expected = read(act(Editor(read(complete, str(BASE)))), str(BASE))
+    assert after.loaded is not None
+    assert expected.loaded is not None
+    for key in ("nodes", "blocks", "outputs", "params"):
+        assert after.loaded.value()[key] == expected.loaded.value()[key]
+    assert [each.code for each in after.errors] == [each.code for each in expected.errors]
+    assert json.loads(after.text)["extends"] == "transformer-base"
 
 
 def test_a_template_that_a_patch_leaves_without_use_is_left_out(tmp_path: Path) -> None:
