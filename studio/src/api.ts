@@ -40,6 +40,8 @@ export interface Choice {
   use: string; doc: string; family: string; fits: boolean; proposed: Record<string, unknown>;
   reason: string; parameters: number; flops: number; kept: number;
 }
+/** A port, and the values that it can read; it reads none now if it is not wired. */
+export interface Port { port: string; optional: boolean; now: string | null; values: string[] }
 export interface Piece { use: string; doc: string; family: string; proposed: Record<string, unknown>; parameters: number }
 export interface Compared {
   equal: boolean; old: Scene; new: Scene; lines: { mark: string; place: string; text: string }[];
@@ -74,14 +76,15 @@ export const api = {
   file: () => ask<File>("file"),
   look: (body: { text: string; key: string; sizes: Record<string, number>; pass: string }) => ask<Look>("look", body),
   menu: (text: string, path: string) => ask<{ choices: Choice[] }>("menu", { text, path }),
-  blocks: (text: string, path: string, port: string) => ask<{ blocks: Piece[]; values: Record<string, string[]> }>("blocks", { text, path, port }),
-  ports: (text: string, path: string) => ask<{ values: Value[] }>("ports", { text, path }),
+  blocks: (text: string, path: string, port: string) => ask<{ blocks: Piece[] }>("blocks", { text, path, port }),
+  wires: (text: string, path: string) => ask<{ ports: Port[] }>("wires", { text, path }),
+  ports: (text: string, path: string, inside: boolean) => ask<{ values: Value[] }>("ports", { text, path, inside }),
   times: (text: string, sizes: Record<string, number>) => ask<Times>("times", { text, sizes }),
   curves: () => ask<Curves>("curves", {}),
   attention: (asked: { sentence: string; target: string | null; node: string; layer: string }) => ask<Heads>("attention", asked),
   edit: (text: string, edit: Record<string, unknown>) => ask<{ text: string }>("edit", { text, ...edit }),
   save: (text: string, digest: string) => ask<{ digest: string }>("save", { text, digest }),
-  variant: (text: string, name: string, write: boolean) => ask<{ text: string; patches: number; path?: string }>("variant", { text, name, write }),
+  saveAs: (text: string, name: string, complete: boolean, write: boolean) => ask<{ text: string; file?: File }>("save_as", { text, name, complete, write }),
   diff: (text: string, other: string, key: string) => ask<Compared>("diff", { text, other, key }),
   format: (text: string) => ask<{ text: string }>("format", { text }),
   code: (text: string, pass: string) => ask<{ code: string }>("code", { text, pass }),

@@ -1,7 +1,7 @@
 // Dialogs of the studio: menu, palette, variant, comparison, code.
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { api, Refusal, type Choice, type Compared, type Piece } from "./api";
+import { api, Refusal, type Choice, type Compared, type File, type Piece } from "./api";
 import { Drawn, type Looks } from "./draw";
 import { palette } from "./palette";
 import { short, type Drawing, type Scene } from "./types";
@@ -26,22 +26,18 @@ export function Menu({ text, path, onPick, onClose }: { text: string; path: stri
   const [wrong, setWrong] = useState("");
   const [query, setQuery] = useState("");
   useEffect(() => { api.menu(text, path).then((found) => setChoices(found.choices), (error) => setWrong(said(error))); }, []);
-  const shown = (choices ?? []).filter((one) => matches(one, query));
-  const groups: [string, Choice[]][] = [
-    ["Fits", shown.filter((one) => one.fits && !Object.keys(one.proposed).length)],
-    ["Fits with params", shown.filter((one) => one.fits && Object.keys(one.proposed).length > 0)],
-    ["Does not fit", shown.filter((one) => !one.fits)],
-  ];
+  const shown = ranked(choices ?? [], query), first = query ? shown.find((one) => one.fits) : undefined;
+  const groups: [string, Choice[]][] = [["Fits", shown.filter((one) => one.fits)], ["Does not fit", shown.filter((one) => !one.fits)]];
   return (
     <Dialog title={`What fits at ${path}`} onClose={onClose}>
-      <Filter query={query} onQuery={setQuery} onEnter={() => { const first = shown.find((one) => one.fits); if (query && first) onPick(first.use, first.proposed); }} />
+      <Filter query={query} onQuery={setQuery} onEnter={() => { if (first) onPick(first.use, first.proposed); }} />
       {wrong && <p class="wrong">{wrong}</p>}
       {!choices && !wrong && <p>Asking the checker…</p>}
       <div class="choices">
         {groups.map(([title, some]) => some.length > 0 && (
           <section key={title}>
             <h2>{title} <small>{some.length}</small></h2>
-            {some.map((one) => <OneChoice key={one.use} one={one} onPick={onPick} />)}
+            {some.map((one) => <OneChoice key={one.use} one={one} first={one === first} onPick={onPick} />)}
           </section>
         ))}
       </div>
@@ -54,15 +50,28 @@ function Filter({ query, onQuery, onEnter }: { query: string; onQuery: (query: s
   return <input type="search" autofocus placeholder="Filter; Enter takes the first" aria-label="filter blocks" value={query} onInput={(event) => onQuery(event.currentTarget.value)} onKeyDown={(event) => { if (event.key === "Enter") { event.preventDefault(); onEnter(); } }} />;
 }
 
-const matches = (one: { use: string; doc: string; family: string }, query: string): boolean =>
-  query.toLowerCase().split(/\s+/).every((word) => `${one.use} ${one.doc} ${one.family}`.toLowerCase().includes(word));
+interface Described { use: string; doc: string; family: string }
 
-function OneChoice({ one, onPick }: { one: Choice; onPick: (use: string, params: Record<string, unknown>) => void }) {
+/** How well a block matches a word: its name is better than its family, and that than its text. */
+function distance(one: Described, word: string): number {
+  const name = one.use.split("@")[0];
+  const tests = [one.use === word || name === word, name.startsWith(word), name.includes(`_${word}`), one.use.includes(word), one.family.includes(word), one.doc.toLowerCase().includes(word)];
+  return tests.includes(true) ? tests.indexOf(true) : Infinity;
+}
+
+/** The blocks that match all words of a query, the best first. */
+function ranked<One extends Described>(all: One[], query: string): One[] {
+  const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+  const far = new Map(all.map((one) => [one, words.reduce((sum, word) => sum + distance(one, word), 0)]));
+  return all.filter((one) => far.get(one)! < Infinity).sort((a, b) => far.get(a)! - far.get(b)!);
+}
+
+function OneChoice({ one, first, onPick }: { one: Choice; first: boolean; onPick: (use: string, params: Record<string, unknown>) => void }) {
   const names = Object.keys(one.proposed);
   const [given, setGiven] = useState<Record<string, string>>(Object.fromEntries(names.map((name) => [name, typeof one.proposed[name] === "string" ? (one.proposed[name] as string) : JSON.stringify(one.proposed[name])])));
   const parsed = () => Object.fromEntries(names.map((name) => [name, valueOf(given[name])]));
   return (
-    <div class="choice">
+    <div class={`choice${first ? " first" : ""}`}>
       <button class="pick" disabled={!one.fits} onClick={() => onPick(one.use, parsed())}>
         <b>{one.use}</b> <span>{one.doc.split(/[;.]/)[0]}</span>
       </button>
@@ -86,7 +95,7 @@ export function Palette({ text, path, ports, onPick, onClose }: { text: string; 
   const [pieces, setPieces] = useState<Piece[] | null>(null);
   const [wrong, setWrong] = useState("");
   const [query, setQuery] = useState("");
-  const shown = (pieces ?? []).filter((one) => matches(one, query));
+  const shown = ranked(pieces ?? [], query);
   useEffect(() => { setPieces(null); api.blocks(text, path, port).then((found) => setPieces(found.blocks), (error) => setWrong(said(error))); }, [port]);
   return (
     <Dialog title={`Put a block before ${path}`} onClose={onClose}>
@@ -96,8 +105,8 @@ export function Palette({ text, path, ports, onPick, onClose }: { text: string; 
       {!pieces && !wrong && <p>Asking the checker…</p>}
       {pieces && !shown.length && <p>No block fits.</p>}
       <div class="choices">
-        {shown.map((one) => (
-          <div class="choice" key={one.use}>
+        {shown.map((one, index) => (
+          <div class={`choice${query && !index ? " first" : ""}`} key={one.use}>
             <button class="pick" onClick={() => onPick(one.use, port, one.proposed)}><b>{one.use}</b> <span>{one.doc.split(/[;.]/)[0]}</span></button>
             <span class="change">{signed(one.parameters)} parameters{Object.keys(one.proposed).length ? ` · ${Object.entries(one.proposed).map(([name, value]) => `${name} ${value}`).join(", ")}` : ""}</span>
           </div>
@@ -107,20 +116,27 @@ export function Palette({ text, path, ports, onPick, onClose }: { text: string; 
   );
 }
 
-export function Variant({ text, folder, first, onClose, onSaved }: { text: string; folder: string; first: string; onClose: () => void; onSaved: (path: string) => void }) {
-  const [name, setName] = useState(first);
+export function SaveAs({ text, file, valid, onClose, onSaved }: { text: string; file: File; valid: boolean; onClose: () => void; onSaved: (file: File) => void }) {
+  const extending = valid && !file.checkpoint;
+  const [name, setName] = useState(`${file.name}-${extending ? "variant" : "copy"}`);
+  const [complete, setComplete] = useState(!extending);
   const [made, setMade] = useState<{ text: string } | null>(null);
   const [wrong, setWrong] = useState("");
   useEffect(() => {
-    const wait = setTimeout(() => { api.variant(text, name, false).then((found) => { setMade(found); setWrong(""); }, (error) => { setMade(null); setWrong(said(error)); }); }, 150);
-    return () => clearTimeout(wait);
-  }, [name]);
-  const save = () => api.variant(text, name, true).then((found) => onSaved(found.path!), (error) => setWrong(said(error)));
+    let asked = true;
+    const wait = setTimeout(() => { api.saveAs(text, name, complete, false).then((found) => { if (asked) { setMade(found); setWrong(""); } }, (error) => { if (asked) { setMade(null); setWrong(said(error)); } }); }, 150);
+    return () => { asked = false; clearTimeout(wait); };
+  }, [name, complete]);
+  const save = () => api.saveAs(text, name, complete, true).then((found) => onSaved(found.file!), (error) => setWrong(said(error)));
   return (
-    <Dialog title="Save as variant" onClose={onClose}>
+    <Dialog title="Save as" onClose={onClose}>
       <form onSubmit={(event) => { event.preventDefault(); void save(); }}>
         <label>name <input type="text" autofocus value={name} onInput={(event) => setName(event.currentTarget.value)} /></label>
-        <p class="note">{folder}/{name}.json</p>
+        <p class="note">{file.folder}/{name}.json</p>
+        <p>
+          <label><input type="radio" name="form" value="variant" checked={!complete} disabled={!extending} onChange={() => setComplete(false)} /> a variant: what differs from {file.name}</label><br />
+          <label><input type="radio" name="form" value="complete" checked={complete} onChange={() => setComplete(true)} /> the complete text</label>
+        </p>
         {wrong && <p class="wrong">{wrong}</p>}
         {made && <p class="note">{made.text.trim().split("\n").length} lines</p>}
         {made && <pre class="code">{made.text}</pre>}

@@ -1,11 +1,11 @@
 // The text: CodeMirror with JSON, findings as marks, completion and hover from the server.
 import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap, type CompletionContext } from "@codemirror/autocomplete";
-import { defaultKeymap, history, historyKeymap, indentWithTab, isolateHistory, redo, undo } from "@codemirror/commands";
+import { defaultKeymap, history, historyKeymap, isolateHistory, redo, undo } from "@codemirror/commands";
 import { json } from "@codemirror/lang-json";
 import { bracketMatching, codeFolding, foldGutter, foldKeymap, HighlightStyle, indentOnInput, indentUnit, syntaxHighlighting } from "@codemirror/language";
 import { lintGutter, lintKeymap, setDiagnostics, type Diagnostic } from "@codemirror/lint";
 import { highlightSelectionMatches, search, searchKeymap } from "@codemirror/search";
-import { EditorState, StateEffect, StateField } from "@codemirror/state";
+import { Compartment, EditorState, StateEffect, StateField } from "@codemirror/state";
 import { Decoration, drawSelection, EditorView, highlightActiveLine, hoverTooltip, keymap, lineNumbers, tooltips, type DecorationSet } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 import { api, charactersOf, unitsOf, type Finding, type TextEdit } from "./api";
@@ -19,7 +19,7 @@ const style = HighlightStyle.define([
 ]);
 
 const theme = EditorView.theme({
-  "&": { height: "100%", fontSize: "12.5px", color: "var(--ink)", backgroundColor: "var(--ground)" },
+  "&": { fontSize: "12.5px", color: "var(--ink)", backgroundColor: "var(--ground)" },
   ".cm-scroller": { fontFamily: 'ui-monospace, "SF Mono", Consolas, monospace', lineHeight: "1.5" },
   ".cm-gutters": { backgroundColor: "var(--bar)", color: "var(--dim)", border: "none", borderRight: "1px solid var(--line)" },
   ".cm-activeLine, .cm-activeLineGutter": { backgroundColor: "color-mix(in srgb, var(--chosen) 8%, transparent)" },
@@ -104,7 +104,9 @@ export interface Hooks {
   save: () => void;
 }
 
-export function makeEditor(parent: HTMLElement, text: string, hooks: Hooks): EditorView {
+const writing = new Compartment();
+
+export function makeEditor(parent: HTMLElement, text: string, fixed: boolean, hooks: Hooks): EditorView {
   const nonce = document.querySelector<HTMLMetaElement>("meta[name=nonce]")?.content ?? "";
   return new EditorView({
     parent,
@@ -116,11 +118,11 @@ export function makeEditor(parent: HTMLElement, text: string, hooks: Hooks): Edi
         highlightActiveLine(), highlightSelectionMatches(), search({ top: true }), lintGutter(), json(), indentUnit.of("  "),
         syntaxHighlighting(style), theme, chosen, hover,
         autocompletion({ override: [complete], activateOnTyping: true }),
-        EditorState.lineSeparator.of("\n"),
+        EditorState.lineSeparator.of("\n"), writing.of(EditorState.readOnly.of(fixed)),
         EditorView.contentAttributes.of({ "aria-label": "text of the spec" }),
         keymap.of([
           { key: "Mod-s", run: () => { hooks.save(); return true; } },
-          ...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...foldKeymap, ...completionKeymap, ...lintKeymap, indentWithTab,
+          ...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...foldKeymap, ...completionKeymap, ...lintKeymap,
         ]),
         EditorView.updateListener.of((update) => {
           if (update.docChanged) hooks.changed(update.state.doc.toString());
@@ -129,6 +131,12 @@ export function makeEditor(parent: HTMLElement, text: string, hooks: Hooks): Edi
       ],
     }),
   });
+}
+
+/** Show the text of another file, which can be edited. */
+export function showFile(view: EditorView, text: string): void {
+  view.dispatch({ effects: writing.reconfigure(EditorState.readOnly.of(false)) });
+  setText(view, text);
 }
 
 /** Replace the part of the text that differs, as one step of undo. */

@@ -1,6 +1,6 @@
 // What can be changed of the selected node.
 import { useEffect, useState } from "preact/hooks";
-import { api } from "./api";
+import { api, type Port } from "./api";
 import { Param } from "./params";
 import type { Box, Scene } from "./types";
 
@@ -15,11 +15,13 @@ export interface Acts {
 export function Inspector({ box, scene, text, acts, editable }: { box: Box; scene: Scene; text: string; acts: Acts; editable: boolean }) {
   const path = box.fact;
   const fact = path ? scene.facts[path] : undefined;
-  const [values, setValues] = useState<Record<string, string[]>>({});
+  const [wires, setWires] = useState<Port[]>([]);
   const ports = Object.keys(fact?.inputs ?? {});
   useEffect(() => {
-    setValues({});
-    if (path && editable && ports.length && !path.includes("/")) api.blocks(text, path, ports[0]).then((found) => setValues(found.values), () => {});
+    let asked = true;
+    setWires([]);
+    if (path && editable && !path.includes("/")) api.wires(text, path).then((found) => { if (asked) setWires(found.ports); }, () => {});
+    return () => { asked = false; };
   }, [path, text, editable]);
   if (!path || !fact) return null;
   if (!editable) return <div class="acts"><button onClick={() => acts.code(path)}>Code</button></div>;
@@ -37,6 +39,7 @@ export function Inspector({ box, scene, text, acts, editable }: { box: Box; scen
       <button onClick={() => acts.code(path)}>Code</button>
       {!/[/]|\.\d[\d,-]*$/.test(path) && <Name key={path} path={path} acts={acts} />}
       {outer && scene.foldable[outer].repeat !== undefined && <Repeat key={outer} path={outer} count={scene.foldable[outer].repeat} acts={acts} />}
+      {wires.length > 0 && <section><h3>Wires</h3>{wires.map((one) => <Wire key={one.port} path={path} one={one} acts={acts} />)}</section>}
       {[path, ...inner].map((one) => (
         <section key={one}>
           {Object.keys(scene.facts[one].params).length > 0 && <h3>{scene.facts[one].use}</h3>}
@@ -46,17 +49,24 @@ export function Inspector({ box, scene, text, acts, editable }: { box: Box; scen
           ))}
         </section>
       ))}
-      {Object.keys(values).length > 0 && <section><h3>Wires</h3>
-        {Object.entries(values).map(([port, some]) => (
-          <label key={port} class="param">{port}
-            <select value={some[0]} onChange={(event) => void acts.edit({ what: "wire", path, port, value: event.currentTarget.value })}>
-              {some.map((one) => <option key={one}>{one}</option>)}
-            </select>
-          </label>
-        ))}
-      </section>}
       {weights.length > 0 && <Ties path={path} weights={weights} scene={scene} acts={acts} />}
     </div>
+  );
+}
+
+/** A port: the value that it reads, and those that it could read. */
+function Wire({ path, one: { port, optional, now, values }, acts }: { path: string; one: Port; acts: Acts }) {
+  const all = now === null || values.includes(now) ? values : [now, ...values];
+  return (
+    <label class="param">{port}
+      <select data-wire={`${path} ${port}`} value={now ?? ""} disabled={!all.length} onChange={(event) => {
+        const list = event.currentTarget;
+        void acts.edit({ what: "wire", path, port, value: list.value || null }).then((done) => { if (!done) list.value = now ?? ""; });
+      }}>
+        {(optional || now === null) && <option value="">{all.length ? "not wired" : "no value fits"}</option>}
+        {all.map((value) => <option key={value}>{value}</option>)}
+      </select>
+    </label>
   );
 }
 

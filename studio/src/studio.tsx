@@ -3,7 +3,7 @@ import type { EditorView } from "@codemirror/view";
 import { render } from "preact";
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { api, Refusal, started, type File, type Look, type TextEdit, type Times } from "./api";
-import { Code, Compare, Dialog, Menu, Palette, said, Variant } from "./dialogs";
+import { Code, Compare, Dialog, Menu, Palette, SaveAs, said } from "./dialogs";
 import { Inspector, type Acts } from "./inspector";
 import { Several } from "./params";
 import { Run } from "./run";
@@ -20,7 +20,7 @@ const WATCH = 1500;
 type Looked = Look & { of: string };
 
 type Open =
-  | { what: "menu"; path: string } | { what: "palette"; path: string; ports: string[] } | { what: "variant" }
+  | { what: "menu"; path: string } | { what: "palette"; path: string; ports: string[] } | { what: "save" }
   | { what: "compare" } | { what: "code"; node: string } | { what: "keys" } | null;
 
 /** The code of the editor, which is loaded after the first drawing; there is no editor before. */
@@ -66,7 +66,7 @@ function Studio({ first, looked }: { first: File; looked?: Look }) {
   const save = useCallback((force = false) => {
     if (!editor.current) return;
     const now = editor.current.state.doc.toString(), { digest, writable } = fileNow.current;
-    if (!writable) { setOpen({ what: "variant" }); return; }
+    if (!writable) { setOpen({ what: "save" }); return; }
     const expected = force ? api.file().then((disk) => disk.digest) : Promise.resolve(digest);
     expected.then((known) => api.save(now, known)).then(
       (done) => { setFile((old) => ({ ...old, digest: done.digest, text: now })); setSaved(now); setOutside(null); tell("saved"); },
@@ -80,7 +80,7 @@ function Studio({ first, looked }: { first: File; looked?: Look }) {
   useEffect(() => {
     const make = () => import("./editor").then((code) => {
       tools = code;
-      const view = editor.current = code.makeEditor(holder.current!, first.text, {
+      const view = editor.current = code.makeEditor(holder.current!, first.text, first.checkpoint !== null, {
         changed: setOwn,
         moved: (moved) => setCursor(code.pointerAt(moved.state, moved.state.selection.main.head)),
         save: () => save(),
@@ -178,6 +178,15 @@ function Studio({ first, looked }: { first: File; looked?: Look }) {
     if (editor.current) tools.markChosen(editor.current, written?.file === file.path ? written.pointer : null);
   }, [scene, drawing, file]);
 
+  const showSaved = (other: File) => {
+    setOpen(null);
+    setFile(other);
+    setSaved(other.text);
+    setOutside(null);
+    setDock(false);
+    tools.showFile(editor.current!, other.text);
+    tell(`saved and opened ${other.path}`);
+  };
   const edit = useCallback(async (what: Record<string, unknown>): Promise<boolean> => {
     const view = editor.current;
     if (!view) return false;
@@ -204,7 +213,7 @@ function Studio({ first, looked }: { first: File; looked?: Look }) {
   const errors = look.findings.filter((one) => one.severity === "error");
   const editable = look.editable === true && !pass;
   const wiring: Wiring | undefined = useMemo(() => (editable ? {
-    ports: (path) => api.ports(text, path).then((found) => found.values, (error) => { tell(said(error), true); throw error; }),
+    ports: (path, inside) => api.ports(text, path, inside).then((found) => found.values, (error) => { tell(said(error), true); throw error; }),
     connect: (path, port, value) => void edit({ what: "wire", path, port, value }),
   } : undefined), [editable, text, edit]);
   const onMenu = (box: Box) => {
@@ -227,8 +236,8 @@ function Studio({ first, looked }: { first: File; looked?: Look }) {
     <div class="studio">
       <div class="bar top" role="toolbar" aria-label="file" inert={!ready}>
         <b class="name" title={file.path}>{file.name}{dirty ? " •" : ""}</b>
-        <button class="main" onClick={() => save()} disabled={!dirty && file.writable} title="save (Ctrl S)">Save</button>
-        <button onClick={() => setOpen({ what: "variant" })} disabled={errors.length > 0}>Save as variant…</button>
+        {!file.checkpoint && <button class="main" onClick={() => save()} disabled={!dirty && file.writable} title="save (Ctrl S)">Save</button>}
+        <button onClick={() => setOpen({ what: "save" })}>Save as…</button>
         <span class="group">
           <button aria-label="undo" title="undo (Ctrl Z)" onClick={() => tools.undo(editor.current!)}>↶</button>
           <button aria-label="redo" title="redo" onClick={() => tools.redo(editor.current!)}>↷</button>
@@ -275,7 +284,7 @@ function Studio({ first, looked }: { first: File; looked?: Look }) {
       {note && <div class={`note-bar${note.wrong ? " wrong" : ""}`} role="status">{note.text} <button aria-label="close" onClick={() => setNote(null)}>×</button></div>}
       {open?.what === "menu" && <Menu text={text} path={open.path} onClose={() => setOpen(null)} onPick={(use, params) => { setOpen(null); void edit({ what: "swap", path: open.path, use, params }); }} />}
       {open?.what === "palette" && <Palette text={text} path={open.path} ports={open.ports} onClose={() => setOpen(null)} onPick={(use, port, params) => { setOpen(null); void edit({ what: "insert", path: open.path, use, port, params }); }} />}
-      {open?.what === "variant" && <Variant text={text} folder={file.folder} first={`${file.name}-variant`} onClose={() => setOpen(null)} onSaved={(path) => { setOpen(null); tell(`saved ${path}`); }} />}
+      {open?.what === "save" && <SaveAs text={text} file={file} valid={!errors.length} onClose={() => setOpen(null)} onSaved={showSaved} />}
       {open?.what === "compare" && <Compare text={text} specs={file.specs} name={file.name} dark={dark} stateKey={key} onClose={() => setOpen(null)} />}
       {open?.what === "code" && <Code text={text} pass={pass} node={open.node} onClose={() => setOpen(null)} />}
       {open?.what === "keys" && <Keys onClose={() => setOpen(null)} />}
@@ -303,7 +312,7 @@ const KEYS: [string, string][] = [
   ["f", "fold or unfold everything"], ["/", "search"], ["h", "next heat"], ["m", "masks"], ["t", "types of wires"], ["d", "dark mode"],
   ["Shift ← ↑ → ↓", "select one more; also Shift and a click, or a rectangle"], ["s", "select all nodes with the same blocks"], ["F2", "rename the node"],
   ["w", "draw a wire from the node: arrows choose a port, Enter wires, Esc cancels"],
-  ["+ − 0", "zoom, fit"], ["Esc", "select nothing"], ["Ctrl S", "save"], ["Ctrl Z", "undo"], ["Ctrl Space", "complete, in the text"],
+  ["+ − 0", "zoom, fit"], ["Esc", "select nothing"], ["Ctrl S", "save"], ["Ctrl Z", "undo"], ["Ctrl Space", "complete, in the text"], ["Tab", "leave the text; Ctrl ] and Ctrl [ indent"],
 ];
 
 function Keys({ onClose }: { onClose: () => void }) {

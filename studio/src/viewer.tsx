@@ -316,7 +316,7 @@ export function Viewer(props: Props) {
           const box = boxAt(event), frame = holder.current!.getBoundingClientRect();
           const at = pointOf(event), edge = 10 / view.k;
           // The outlets of a box and of a frame stand on their upper edge, half of them outside.
-          setUnder(target.frames.filter(({ at: [x, y, w, h] }) => at[0] >= x && at[0] <= x + w && at[1] >= y - edge && at[1] <= y + h).pop());
+          setUnder(target.frames.filter(({ at: [x, y, w, h] }) => at[0] >= x && at[0] <= x + w && at[1] >= y - edge && at[1] <= y + h + edge).pop());
           if ((event.target as Element).closest?.(".outlet")) return;
           setHover(box ? { box, x: event.clientX - frame.left, y: event.clientY - frame.top } : null);
         }}

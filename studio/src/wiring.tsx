@@ -2,17 +2,17 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { FONT } from "./draw";
 import type { Palette } from "./palette";
-import type { Box, Drawing, Point, Rect, Scene } from "./types";
+import type { Box, Drawing, Frame, Point, Rect, Scene } from "./types";
 
 /** A value, and the ports to which it can be wired. */
 export interface Value { value: string; type: string; ports: { path: string; port: string; now: string | null }[] }
 export interface Wiring {
-  /** Asks the server which ports fit the values of a node, or of an input such as `input/source`. */
-  ports: (path: string) => Promise<Value[]>;
+  /** Asks the server which ports fit the values that a node gives, or that a template or the spec takes. */
+  ports: (path: string, inside: boolean) => Promise<Value[]>;
   connect: (path: string, port: string, value: string) => void;
 }
-/** A place where a value leaves a box or a frame. */
-export interface Outlet { path: string; index: number; name: string; at: Point }
+/** A place where a value leaves a box or a frame, or enters a frame: then it is inside of the path. */
+export interface Outlet { path: string; inside: boolean; name: string; at: Point }
 export interface Inlet { id: string; path: string; port: string; now: string | null; at: Point }
 interface Thread { outlet: Outlet; values: Value[] | null; end: Point | null; near: number; keyboard: boolean }
 
@@ -22,12 +22,19 @@ const REACH = 28;
 const spread = (at: Rect, i: number, count: number): number => at[0] + (at[2] * (i + 1)) / (count + 1);
 
 /** The outlets of a box, or of an open frame. */
-export function outletsOf(scene: Scene, box: Box | undefined, frame: { node: string; at: Rect } | undefined): Outlet[] {
-  if (box?.id.startsWith("input/")) return [{ path: box.id, index: 0, name: box.id.slice(6), at: [spread(box.at, 0, 1), box.at[1]] }];
+export function outletsOf(scene: Scene, box: Box | undefined, frame: Frame | undefined): Outlet[] {
+  if (box?.id.startsWith("input/")) return [{ path: "", inside: true, name: box.id.slice(6), at: [spread(box.at, 0, 1), box.at[1]] }];
   const path = box ? (box.id.startsWith("node/") ? box.fact : undefined) : frame?.node, at = box?.at ?? frame?.at;
-  const names = path && !path.includes("/") ? Object.keys(scene.facts[path]?.outputs ?? {}) : [];
-  return names.map((name, index) => ({ path: path!, index, name, at: [spread(at!, index, names.length), at![1]] }));
+  const fact = path && !path.includes("/") ? scene.facts[path] : undefined;
+  const along = (names: string[], inside: boolean): Outlet[] => names.map((name, i) => ({
+    path: inside ? frame!.path : path!, inside, name, at: [spread(at!, i, names.length), at![1] + (inside ? at![3] : 0)],
+  }));
+  return [...along(Object.keys(fact?.outputs ?? {}), false), ...(frame ? along(Object.keys(fact?.inputs ?? {}), true) : [])];
 }
+
+const nameOf = (value: string, inside: boolean): string => (inside ? value : value.slice(value.indexOf(".") + 1));
+/** The index of the value that leaves an outlet. */
+const indexOf = (values: Value[], { inside, name }: Outlet): number => values.findIndex(({ value }) => nameOf(value, inside) === name);
 
 function inletsOf(drawing: Drawing, value: Value | undefined): Inlet[] {
   const found: Inlet[] = [];
@@ -43,7 +50,7 @@ function inletsOf(drawing: Drawing, value: Value | undefined): Inlet[] {
 
 export function useWiring(wiring: Wiring | undefined, drawing: Drawing, scale: number, pointOf: (event: PointerEvent) => Point, say: (text: string) => void) {
   const [thread, setThread] = useState<Thread | null>(null);
-  const value = thread?.values?.[thread.outlet.index];
+  const value = thread?.values?.[indexOf(thread.values, thread.outlet)];
   const inlets = useMemo(() => inletsOf(drawing, value), [drawing, value]);
   const cancel = () => { if (thread) say("no wire drawn"); setThread(null); };
   const tell = (some: Inlet[], near: number, name: string) => say(some[near]
@@ -51,9 +58,10 @@ export function useWiring(wiring: Wiring | undefined, drawing: Drawing, scale: n
   const begin = (outlet: Outlet, keyboard: boolean) => {
     if (!wiring) return;
     setThread({ outlet, values: null, end: null, near: keyboard ? 0 : -1, keyboard });
-    wiring.ports(outlet.path).then((values) => {
+    wiring.ports(outlet.path, outlet.inside).then((values) => {
       setThread((now) => (now?.outlet === outlet ? { ...now, values } : now));
-      if (keyboard) tell(inletsOf(drawing, values[outlet.index]), 0, values[outlet.index].value);
+      const first = values[indexOf(values, outlet)];
+      if (keyboard) tell(inletsOf(drawing, first), 0, first.value);
     }, () => setThread((now) => (now?.outlet === outlet ? null : now)));
   };
   const finish = () => {
@@ -92,9 +100,9 @@ export function useWiring(wiring: Wiring | undefined, drawing: Drawing, scale: n
     if (name === "Escape") cancel();
     else if (name === "Enter") finish();
     else if (name === "w" && thread.values) {
-      const index = (thread.outlet.index + 1) % thread.values.length, some = inletsOf(drawing, thread.values[index]);
-      setThread({ ...thread, outlet: { ...thread.outlet, index }, near: 0 });
-      tell(some, 0, thread.values[index].value);
+      const after = thread.values[(indexOf(thread.values, thread.outlet) + 1) % thread.values.length];
+      setThread({ ...thread, outlet: { ...thread.outlet, name: nameOf(after.value, thread.outlet.inside) }, near: 0 });
+      tell(inletsOf(drawing, after), 0, after.value);
     } else if (way && inlets.length) {
       const near = (thread.near + way + inlets.length) % inlets.length;
       setThread({ ...thread, near });
@@ -111,7 +119,7 @@ export function Outlets({ outlets, colors, scale, begin }: { outlets: Outlet[]; 
   return (
     <g>
       {outlets.map((one) => (
-        <circle key={one.index} class="outlet" data-outlet={`${one.path} ${one.name}`} cx={one.at[0]} cy={one.at[1]} r={size} fill={colors.white} stroke={colors.chosen} stroke-width={2}
+        <circle key={`${one.inside} ${one.path} ${one.name}`} class="outlet" data-outlet={`${one.inside ? "in " : ""}${one.path} ${one.name}`.replace(/ +/g, " ")} cx={one.at[0]} cy={one.at[1]} r={size} fill={colors.white} stroke={colors.chosen} stroke-width={2}
           onPointerDown={(event) => { event.stopPropagation(); event.preventDefault(); if (event.button === 0) begin(one); }}>
           <title>drag {one.name} to a port</title>
         </circle>

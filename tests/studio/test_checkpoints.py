@@ -79,3 +79,28 @@ def test_a_click_on_an_attention_shows_its_heads(studio: Open, checkpoint: Path)
     )
     page.click('[data-id="node/head"]')
     assert "decoder.0.cross_attention" in page.inner_text(".layers b")
+
+
+def test_a_checkpoint_is_only_looked_at(
+    studio: Open, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing edits its text; a copy of it is saved elsewhere, and edited there."""
+    monkeypatch.chdir(tmp_path)
+    page = studio(checkpoint / "spec.json")
+    before = (checkpoint / "spec.json").read_text()
+    page.evaluate("weftEditor.focus()")
+    page.keyboard.type("x")
+    assert page.evaluate("weftEditor.state.doc.toString()") == before
+    assert page.locator("button:text-is('Save')").count() == 0
+    page.click(NODE)
+    page.wait_for_selector(".inspector")
+    assert page.locator(".acts >> text=Swap").count() == 0
+    page.click("text=Save as…")
+    page.wait_for_selector("dialog pre")
+    page.fill("dialog [type=text]", "copied")
+    page.wait_for_selector("dialog pre >> text=copied")
+    page.click("dialog .main")
+    page.wait_for_selector(".bar .name >> text='copied'")
+    page.wait_for_selector(".acts >> text=Swap >> nth=0")
+    assert (tmp_path / "copied.json").is_file()
+    assert (checkpoint / "spec.json").read_text() == before

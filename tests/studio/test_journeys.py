@@ -50,7 +50,7 @@ def test_the_command_opens_a_shipped_spec(page: Any, tmp_path: Path) -> None:
         page.wait_for_selector(ATTENTION)
         assert "#" not in page.url  # the token is not in the history
         page.get_by_text("Save", exact=True).click()
-        page.wait_for_selector("dialog[aria-label='Save as variant']")
+        page.wait_for_selector("dialog[aria-label='Save as']")
         process.terminate()
 
 
@@ -221,12 +221,12 @@ def test_two_specs_are_compared(studio: Open, file: Path) -> None:
     assert "left: 0%" in (page.get_attribute(".both .line", "style") or "")
 
 
-def test_a_variant_is_saved(studio: Open, file: Path) -> None:
-    """The smallest variant is shown, and written beside the file."""
+def test_a_variant_is_saved_and_opened(studio: Open, file: Path) -> None:
+    """The smallest variant is shown, written beside the file, and edited from then on."""
     page = studio(file)
     replace(page, '"layers": 6', '"layers": 4')
     page.wait_for_selector("svg >> text=× 4 >> nth=0")
-    page.click("text=Save as variant…")
+    page.click("text=Save as…")
     page.fill("dialog [type=text]", "shallow")
     page.wait_for_selector("dialog pre >> text=layers")
     page.click("dialog .main")
@@ -235,6 +235,12 @@ def test_a_variant_is_saved(studio: Open, file: Path) -> None:
     assert made["params"] == {"layers": 4}
     assert made["extends"] == "mine.json"
     assert file.read_text() == TEXT
+    page.wait_for_selector(".bar .name >> text='shallow'")
+    replace(page, '"layers": 4', '"layers": 3')
+    page.wait_for_selector("svg >> text=× 3 >> nth=0")
+    page.click("button:text-is('Save')")
+    page.wait_for_selector(".note-bar >> text='saved'")
+    assert '"layers": 3' in (file.parent / "shallow.json").read_text()
 
 
 def test_a_hundred_edits_are_undone(studio: Open, file: Path) -> None:
@@ -242,7 +248,7 @@ def test_a_hundred_edits_are_undone(studio: Open, file: Path) -> None:
     page = studio(file)
     page.click(ATTENTION)
     field = '[data-param="encoder.*.self_attention/f kv_heads"]'
-    for number in (2, 4, 1):
+    for number in (2, 4, 2):
         page.fill(field, str(number))
         page.press(field, "Enter")
         page.wait_for_function(

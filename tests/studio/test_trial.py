@@ -78,7 +78,7 @@ def test_a_pre_norm_rotary_grouped_variant_is_built_by_mouse_and_trains(
     page.select_option("dialog select", "memory")
     _change(page, lambda: page.click(".choice .pick:has-text('layer_norm@1')"))
     page.wait_for_selector(".findings.good")
-    page.get_by_text("Save as variant").click()
+    page.get_by_text("Save as…").click()
     page.fill("dialog input[type=text]", "mine")
     page.wait_for_selector("dialog pre:has-text('mine')")
     page.click("dialog button.main")
