@@ -153,7 +153,8 @@ class _Place:
     ) -> Judged:
         findings: list[Finding] = []
         for _ in range(_ROUNDS):
-            record = {"use": use} | ({"params": arguments} if arguments else {})
+            record: dict[str, Any] = {"use": use}
+            record |= {"params": arguments} if arguments else {}
             record |= {"fill": fill} if fill else {}
             if not self.slots and "in" in self.record:
                 record = {
