@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 from .findings import InputError
@@ -32,7 +31,7 @@ def path_in(folder: Path, name: str) -> Path:
         regular = stat.S_ISREG(path.stat().st_mode)
     except (OSError, RuntimeError, ValueError) as error:  # a circle of links, a name with a NUL
         raise refused(folder / name, "the file is missing") from error
-    if not any(path.is_relative_to(inside) for inside in (root, *_blobs(root))):
+    if not path.is_relative_to(_reach(root)) and not path.is_relative_to(root):
         problem = "the file is a link that leads out of its folder, and is not read"
         raise refused(folder / name, problem)
     if not regular:
@@ -40,12 +39,13 @@ def path_in(folder: Path, name: str) -> Path:
     return path
 
 
-def _blobs(root: Path) -> Iterator[Path]:
-    """Yield the folder to which the links of a snapshot lead, if a folder is one of that cache."""
+def _reach(root: Path) -> Path:
+    """Return the folder to which the links of a folder may lead: itself, or the blobs of a cache.
+
+    Resolved paths are compared with it, so that blobs which are a link contain none.
+    """
     snapshots, blobs = _CACHE
-    folder = root.parent.parent / blobs
-    if root.parent.name == snapshots and folder.is_dir() and not folder.is_symlink():
-        yield folder
+    return root.parent.parent / blobs if root.parent.name == snapshots else root
 
 
 def refused(path: Path, problem: str) -> DamagedError:

@@ -383,10 +383,10 @@ def test_only_files_of_columns_belong_to_a_model(toy_checkpoint: Path, tmp_path:
     folder = tmp_path / "copy"
     shutil.copytree(toy_checkpoint, folder)
     wanted = open_checkpoint(folder).tokenizers
-    for name in (".bashrc", "torch.py", "tokenizer.py", "package.json"):
+    for name in (".bashrc", "torch.py", "tokenizer.py", "package.json", "id_rsa.txt"):
         (folder / name).write_text("")
-
     (folder / 'tokenizer."""; print(1); """.json').write_text("")
+    manifest.write(folder)
 
     assert open_checkpoint(folder).tokenizers == wanted
     assert wanted.keys() == {"tokenizer.model"}

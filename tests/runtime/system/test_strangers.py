@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from weft.runtime.system import strangers
-from weft.runtime.system.strangers import all_tensors_of, json_in, read_in
+from weft.runtime.system.strangers import all_tensors_of, json_in, object_in, read_in
 from weft.specs.findings import InputError
 from weft.specs.regular_files import DamagedError, path_in
 
@@ -139,6 +139,25 @@ def test_blobs_that_are_a_link_are_no_cache(tmp_path: Path) -> None:
 
     with pytest.raises(DamagedError, match="leads out of its folder"):
         read_in(snapshot, "config.json")
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", '"spec"'])
+def test_a_value_that_is_no_object_is_refused(text: str, tmp_path: Path) -> None:
+    """Whoever reads the file takes keys of it."""
+    (tmp_path / "state.json").write_text(text)
+
+    with pytest.raises(DamagedError, match="not a JSON object"):
+        object_in(tmp_path, "state.json")
+
+
+def test_tensors_below_a_path_that_is_not_utf8_are_an_error(tmp_path: Path) -> None:
+    """The library that opens them would panic, or raise an error of its own."""
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    folder.mkdir()
+    write_tensors(folder / "w.safetensors", b"{}")
+
+    with pytest.raises(InputError, match="the path is not UTF-8"):
+        all_tensors_of(folder, "w.safetensors")
 
 
 @pytest.mark.timeout(60)
