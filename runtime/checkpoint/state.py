@@ -56,7 +56,7 @@ class Origin(_Stored):
     config: dict[str, Any] = {}
     tokens: dict[str, int | list[int] | None] = {}
     search: dict[str, Any] = {}
-    generate: dict[str, Any] = {}
+    generate: dict[str, float | bool | None] = {}
 
 
 class StoredState(State):

@@ -289,7 +289,10 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
         open_checkpoint(folder)
 
 
-@pytest.mark.parametrize("imported", [None, 3, {"tokens": [1]}, {"search": None}])
+@pytest.mark.parametrize(
+    "imported",
+    [None, 3, {"tokens": [1]}, {"search": None}, {"generate": {"temperature": "hot"}}],
+)
 def test_a_damaged_origin_is_refused(tmp_path: Path, imported: object) -> None:
     """The state of an imported model has its special ids and its settings of decoding."""
     folder = save(tmp_path / "c", small()[1])

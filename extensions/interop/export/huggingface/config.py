@@ -275,9 +275,12 @@ def configuration_for(
         graph: graph of the spec.
         params: wanted params of the spec.
         tokens: wanted begin, end and padding ids; those that are None are left open.
-        original: keys of the configuration that the model was imported with.
+        original: keys of the configuration that the model was imported with, by a checkpoint that
+            a stranger may have written: only those that an import stores are taken, as others name
+            code that the library would load.
     """
-    inverse = Inverse(table, original)
+    stored = Configuration(original, {}, "state.json").stated(keys_read(table))
+    inverse = Inverse(table, stored)
     inverse.want(table.spec, spec)
     for name, written in table.params.items():
         if name in params:

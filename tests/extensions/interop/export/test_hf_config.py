@@ -106,8 +106,12 @@ def test_a_table_may_say_the_usual_name_of_a_value(tmp_path: Path) -> None:
     assert written(path, small("gpt2"), {})["activation_function"] == "gelu_pytorch_tanh"
 
 
-def test_an_imported_model_has_its_original_configuration() -> None:
-    """Names, numbers and ids are as they were; other texts are not, since they may name code."""
+@pytest.mark.parametrize("by", ["import", "stranger"])
+def test_an_imported_model_has_its_original_configuration(by: str) -> None:
+    """Names, numbers and ids are as they were; other texts are not, since they may name code.
+
+    An import does not store them, and a stranger's checkpoint may.
+    """
     graph = small("gpt2", dropout=0.0)
     original = {
         **written("gpt2", graph, {}),
@@ -121,7 +125,8 @@ def test_an_imported_model_has_its_original_configuration() -> None:
     table, _ = load_table("gpt2")
     config = Configuration(original, table.defaults, "config.json")
 
-    again = written("gpt2", graph, {"begin": 7}, config.stated(keys_read(table)))
+    stored = original if by == "stranger" else config.stated(keys_read(table))
+    again = written("gpt2", graph, {"begin": 7}, stored)
 
     code = ("attn_implementation", "auto_map")
     assert again == {key: value for key, value in original.items() if key not in code}
