@@ -67,7 +67,7 @@ def main() -> None:
         try:
             problems = fill(study, disk, options.times, options.longest, options.seed)
             finish(study, disk / "study")
-            different = differences(folder / "straight", disk / "study", UPDATES)
+            different = differences(folder / "straight", disk / "study")
         finally:
             subprocess.run(["umount", disk], check=True)
     print(f"different: {different}" if different else "equal: reports, and weights to the bit")

@@ -103,6 +103,22 @@ def test_two_optimizers_on_many_processes_equal_those_of_one(
     assert all(torch.equal(before[key], after[key].reshape(before[key].shape)) for key in before)
 
 
+def test_a_limit_of_batches_that_changes_is_that_of_one_process(
+    toy_run_module: Callable[..., Run], tmp_path: Path
+) -> None:
+    """Also with sharded weights, whose processes must run equally many batches."""
+    steps = [{"from": 60, "over": 5}, {"from": 150}]
+    bench = Bench(tmp_path, toy_run_module(batch={"tokens": steps}))
+    one = bench.train("one", 0)
+
+    for name, settings in (("ddp", {}), ("fsdp", {"parallel__data": "fsdp"})):
+        folder = bench.train(name, 2, **settings)
+        assert [loss for *_, loss in curve(folder)] == pytest.approx(
+            [loss for *_, loss in curve(one)], abs=1e-5
+        )
+        assert_weights_equal(folder, one)
+
+
 def test_fsdp_gathers_weights_in_the_precision_of_the_run(bench: Bench) -> None:
     """Losses agree to 2e-3 in bfloat16: FSDP also rounds embeddings, biases and norms."""
     half = {"precision": "bfloat16"}
