@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -26,6 +27,7 @@ from .common.parameters import (
 )
 
 if TYPE_CHECKING:
+    from ..model.model import Model
     from ..train.context import Result
 
 Folder = Annotated[str | None, out_option("Folder of the run. [default: outputs/NAME]")]
@@ -200,13 +202,24 @@ def _tested(result: Result, reporter: terminal.Reporter) -> str:
         metrics = chosen_metrics(model, ())
         for name, rows in test_rows(model, None, None, None).items():
             reporter.log(report_text(evaluated(model, name, rows, metrics, None, shown=False)))
+    return _command(model, shlex.quote(str(result.folder)))
+
+
+def _command(model: Model, folder: str) -> str:
+    """Return the command that uses a trained model, as its run says or as its inputs allow."""
+    run = model.answering.run
     answers = None if run.answers is None else run.data.columns[run.answers].type
-    verb = {"tree": "parse", None: "generate"}.get(answers, "predict")
-    if answers == "text":
-        with suppress(InputError):
-            model.line_predictor()
-            verb = "translate"
-    return f"weft {verb} {shlex.quote(str(result.folder))} < FILE"
+    if answers in ("text", None):
+        for verb, opened in (
+            ("translate", model.line_predictor),
+            ("generate", partial(model.prompt_predictor, {})),
+        ):
+            with suppress(InputError):
+                opened()
+                return f"weft {verb} {folder} < FILE"
+    if answers is None:
+        return f"weft show {folder}"
+    return f"weft {'parse' if answers == 'tree' else 'predict'} {folder} < FILE"
 
 
 def _code(result: Result) -> int:

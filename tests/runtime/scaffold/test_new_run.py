@@ -242,3 +242,25 @@ def test_a_training_ends_with_the_test_score_and_the_next_command(
     Path("b.jsonl").write_text('{"text": "sun 5"}\n')
     assert main(["predict", "outputs/classification", "b.jsonl"]) == 0
     assert capsys.readouterr().out.strip() in ('"sun"', '"moon"')
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("task", "files", "command"),
+    [("translation", ["a.en", "a.fr"], "translate"), ("language-model", ["a.en"], "generate")],
+)
+@pytest.mark.usefixtures("folder")
+def test_the_next_command_of_a_run_without_answers_fits_its_inputs(
+    task: str, files: list[str], command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run says nothing of what its model is for; the command works."""
+    assert main(["new", task, "--train", *files, "--out", "run.json"]) == 0
+    changes = ["predict=null", "answers=null", 'evaluate={"every": 2, "best": "nll"}']
+    changes += ["updates=2", "threads=1"]
+    words = [word for change in changes for word in ("--set", change)]
+
+    assert main(["train", "run.json", "--out", "out", *words]) == 0
+
+    assert capsys.readouterr().err.splitlines()[-1] == f"next      weft {command} out < FILE"
+    Path("in.txt").write_text("alpha\n")
+    assert main([command, "out", "in.txt"]) == 0
