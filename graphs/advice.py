@@ -13,6 +13,7 @@ from typing import Any
 
 from ..specs.findings import Finding, did_you_mean, pointer, respelled
 from ..specs.text_edits import Edit, Fix, adding, removing
+from .ir.carrying import carried
 from .ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope
 from .ir.traverse import holds_model, scopes, uses
 from .ir.value_type import Axis, Misfit, ValueType, fit, names_of, time_axes
@@ -179,20 +180,15 @@ def _wiring(
     if matching:
         help_ = f"wire '{matching[0]}', an input of template '{scope.name}', to its port '{port}'"
         return help_, adding(wire, matching[0])
-    help_ = f"give template '{scope.name}' an input '{mask}' of type {graph.inputs[mask]}, wire"
-    help_ += f" '{mask}' to it wherever it is used, and to the port '{port}' of this block"
-    users = [
-        (around, user)
-        for around in scopes(graph.root, models=False)
-        for user in around.nodes
-        if any(body.name == scope.name for _, body, _ in user.insides())
-    ]
-    if not users or any(around is not graph.root for around, _ in users) or mask in scope.inputs:
-        return help_, None
-    added = adding(pointer("blocks", scope.name, "inputs", mask), str(graph.inputs[mask]))
-    wires = [adding(user.at + pointer("in", mask), mask) for _, user in users]
-    edits = [edit for fix in (added, *wires, adding(wire, mask)) for edit in fix.edits]
-    return help_, Fix(tuple(edits))
+    insides = scopes(graph.root, models=False)
+    way = carried(graph.spec, graph.params, scope.name, mask, graph.root, insides)
+    if way is None:
+        return f"wire '{mask}' to its port '{port}', through an input of '{scope.name}'", None
+    help_ = f"wire '{way.name}', an input of template '{scope.name}', to its port '{port}'"
+    if way.type:
+        help_ = f"give template '{scope.name}' an input '{way.name}' of type {way.type}, wire"
+        help_ += f" '{mask}' to it wherever it is used, and to the port '{port}' of this block"
+    return help_, Fix((*way.edits, *adding(wire, way.name).edits))
 
 
 def _masked(part: Part) -> bool:

@@ -19,11 +19,13 @@ from ...specs.findings import (
     with_gap,
 )
 from ...specs.form import Spec, in_order
+from ...specs.json_tree import parts_of
 from ...specs.load import inlined
 from ...specs.lost_parts import NOTHING, Lost
 from ...specs.references import references
-from ...specs.text_edits import removing, replacing
+from ...specs.text_edits import Fix, removing, replacing
 from ..ir.block_type import Registry
+from ..ir.carrying import carried
 from ..ir.graph import Graph, Node, RepeatNode, Scope
 from ..ir.losses import uncountable
 from ..ir.traverse import model_of, scopes
@@ -34,7 +36,7 @@ from .declarations import (
     check_names,
     check_requirements,
     evaluate_params,
-    stand_ins,
+    ignored_inputs,
     unused_templates,
     within_limits,
 )
@@ -148,7 +150,7 @@ def _checker(
         values=values,
         analyse=analyse,
         infer_template=infer_template,
-        stand_ins=stand_ins(spec),
+        ignored=ignored_inputs(spec),
         lost=findings.lost,
         source=findings.source,
         outer=outer,
@@ -174,6 +176,7 @@ def _analyse(checker: Checker, insides: dict[str, Scope], *, checked: bool) -> G
     for body in memo.typed.values():
         if body is not None:
             insides.setdefault(body.name, body)
+    _carry_in(checker, root)
     if not checked:
         report_idle(findings)
     small = within_limits(root, findings) and ties_fit(spec, root, findings)
@@ -250,6 +253,39 @@ def _check_unused(checker: Checker) -> None:
                 help=f"use it as '={name}', or remove it",
                 fix=removing(at),
             )
+
+
+def _carry_in(checker: Checker, root: Scope) -> None:
+    """Say how templates can read the values from outside that they name."""
+    spec, findings = checker.context.spec, checker.findings
+    bodies = [body for body in checker.memo.typed.values() if body is not None]
+    sources = set[str]()
+    for number, finding in enumerate(findings.all):
+        match parts_of(finding.at) if finding.code == "N02" else ():
+            case ("blocks", template, "outputs", port):
+                value = spec.blocks[template].outputs[port]
+            case ("blocks", template, "nodes", node, "in", port):
+                value = spec.blocks[template].nodes[node].in_[port]
+            case _:
+                continue
+        params = checker.context.values.resolved
+        way = carried(spec, params, template, value, root, bodies)
+        if way is None:
+            continue
+        sources |= way.sources
+        wiring = f"wire '{value}' to it wherever the template is used"
+        help_ = f"inside template '{template}' it is called '{way.name}'"
+        if way.type:
+            inputs = ", ".join(sorted(spec.blocks[template].inputs))
+            help_ = f"template '{template}' reads only its own inputs, {inputs}, and its nodes:"
+            help_ += f" give it an input '{way.name}' of type {way.type}, and {wiring}"
+        elif way.edits:
+            help_ += f"; {wiring}"
+        renamed_wire = replacing(finding.at, way.name).edits if way.name != value else ()
+        fix = Fix((*way.edits, *renamed_wire), certain=True)
+        findings.all[number] = replace(finding, help=help_, fix=fix)
+    unread = [f for f in findings.all if f.code in ("W03", "W04") and f.at in sources]
+    findings.all[:] = [finding for finding in findings.all if finding not in unread]
 
 
 def _check_output_types(context: Context, findings: Findings, root: Scope) -> None:

@@ -229,13 +229,22 @@ def within_limits(root: Scope, findings: Findings) -> bool:
     return False
 
 
-def stand_ins(spec: Spec) -> frozenset[str]:
-    """Return the templates that only replace single copies of a repeat."""
+def ignored_inputs(spec: Spec) -> dict[str, set[str]]:
+    """Return the inputs of templates that only other copies of a repeat need to read.
+
+    All copies get the same wires: a template that replaces single copies may ignore any, and that
+    of the others those which one of these reads.
+    """
+    ignored: dict[str, set[str]] = {}
     scopes = [spec.nodes, *(template.nodes for template in spec.blocks.values())]
-    nodes = [node for scope in scopes for node in scope.values()]
-    repeats = [node for node in nodes if isinstance(node, RepeatNode)]
-    replacing = {name for node in repeats for name in node.instead.values()}
-    return frozenset(replacing - {node.block for node in repeats})
+    for node in (node for scope in scopes for node in scope.values()):
+        if isinstance(node, RepeatNode):
+            for name in spec.blocks.keys() & {*node.instead.values()} - {node.block}:
+                template = spec.blocks[name]
+                wires = (wire for inner in template.nodes.values() for wire in inner.in_.values())
+                ignored.setdefault(name, set()).update(template.inputs)
+                ignored.setdefault(node.block, set()).update(wires, template.outputs.values())
+    return ignored
 
 
 def _templates_of(node: Use | RepeatNode | ShareNode, params: Mapping[str, Any]) -> list[str]:

@@ -131,19 +131,6 @@ def report_unknown(
         if kind == "node":
             help_ = f"did you mean a port of node '{near}', as in '{near}.y'?"
     fix = _meaning(value, nodes, inputs, at)
-    template = scope.removeprefix("/blocks/")
-    if (
-        fix is None
-        and template in context.spec.blocks
-        and (ports := _carried(context, template, value))
-    ):
-        if len(ports) == 1 and "" not in ports:
-            (name,) = ports
-            help_ = f"inside template '{template}' it is called '{name}'"
-            fix = replacing(at, name)
-        else:
-            help_ = f"template '{template}' reads only its own inputs, {', '.join(sorted(inputs))}:"
-            help_ += f" give it one more, and wire '{value}' to it wherever it is used"
     findings.report(
         code="N02",
         at=at,
@@ -151,30 +138,6 @@ def report_unknown(
         help=help_ or "name an input or 'node.port'",
         fix=fix,
     )
-
-
-def _carried(context: Context, template: str, value: str) -> set[str]:
-    """Return the inputs of a template to which its uses wire a value from outside.
-
-    Args:
-        context: what the check reads.
-        template: name of the template.
-        value: the value as its node or input is called outside.
-
-    Returns:
-        The inputs; "" among them for a use that does not wire the value.  None of a value that no
-        scope with a use has.
-    """
-    source = value.partition(".")[0]
-    ports = set[str]()
-    scopes = [(context.spec.nodes, context.spec.inputs)]
-    scopes += [(template.nodes, template.inputs) for template in context.spec.blocks.values()]
-    for nodes, inputs in scopes:
-        for node in nodes.values():
-            name = node.block if isinstance(node, RepeatNode) else getattr(node, "use", "")
-            if name == template and (source in nodes or source in inputs):
-                ports |= {port for port, wire in node.in_.items() if wire == value} or {""}
-    return ports
 
 
 def _meaning(value: str, nodes: Collection[str], inputs: Collection[str], at: str) -> Fix | None:
@@ -246,12 +209,8 @@ def report_unused(
                 help="wire one of its outputs, or remove it",
                 fix=removing(at + pointer("nodes", key)),
             )
-    # A template that replaces a single copy gets the wires of all copies, and may ignore some.
-    for key in (
-        ()
-        if checker.memo.inside and checker.memo.inside[-1] in checker.context.stand_ins
-        else inputs
-    ):
+    template = checker.memo.inside[-1] if checker.memo.inside else ""
+    for key in [key for key in inputs if key not in checker.context.ignored.get(template, ())]:
         if ("input", key) not in read and not _suits(checker.doubts, [key], typed_values):
             checker.findings.report(
                 code="W04",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -345,8 +345,8 @@ class Context:
     infer_template: Callable[..., Scope | None]
     """Types the inside of a template for the values wired to it: (checker, name, reads, at, its
     params)."""
-    stand_ins: frozenset[str]
-    """Templates that replace single copies of a repeat."""
+    ignored: Mapping[str, Collection[str]]
+    """Inputs of templates that only other copies of a repeat need to read."""
     lost: Lost
     """The parts of the spec that could not be read."""
     source: str

@@ -54,14 +54,20 @@ def fixed(text: str, findings_in: Callable[[str], Iterable[Finding]], source: st
 def _compatible(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings whose fixes change different parts, inner parts and last entries first.
 
-    Then no fix changes the pointers of the next one.
+    Then no fix changes the pointers of the next one; fixes of several parts, which only add and
+    replace, come before the others.
     """
     chosen: dict[str, Finding] = {}
+    several: dict[str, Finding] = {}
     for finding in findings:
-        [edit, *more] = finding.fix.edits if finding.fix else ()
-        if not more:
-            chosen.setdefault(edit.old or edit.path, finding)
-    return [chosen[at] for at in sorted(chosen, key=_order, reverse=True)]
+        edits = finding.fix.edits if finding.fix else ()
+        paths = [edit.old or edit.path for edit in edits]
+        if chosen.keys().isdisjoint(paths) and several.keys().isdisjoint(paths):
+            (several if paths[1:] else chosen).update(dict.fromkeys(paths, finding))
+    return [
+        *dict.fromkeys(several.values()),
+        *(chosen[at] for at in sorted(chosen, key=_order, reverse=True)),
+    ]
 
 
 def _order(at: str) -> tuple[int, list[tuple[int, str]]]:
