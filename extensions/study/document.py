@@ -45,9 +45,10 @@ class Change(Settings):
 
     doc: str = ""
     """Description, for the report."""
-    extends: PathText | None = None
-    """Name of another spec of the model; params of the base run's model stay, its patches do
-    not."""
+    extends: PathText | Annotated[tuple[PathText, ...], Field(min_length=2)] | None = None
+    """Name of another spec of the model, or of several variants of one spec, which combine.  Params
+    of the base run's model stay, also those of its spec if this is a variant of the same spec; its
+    patches do not."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Params of the model that replace or join those of the base run."""
     unset: tuple[str, ...] = ()
@@ -62,6 +63,11 @@ class Change(Settings):
     """Replaces the study's `match` for this row; false solves nothing."""
     tune: Tried | Literal[False] | None = None
     """Replaces the values of the study's `tune` for this row; false tunes nothing."""
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """The specs that it extends."""
+        return (self.extends,) if isinstance(self.extends, str) else self.extends or ()
 
     def changes(self) -> bool:
         """Return whether the row changes anything."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -25,8 +25,8 @@ from ....specs.findings import Origins, respelled, with_location
 from ....specs.form import FORMAT, UseNode, kind_of
 from ....specs.inherit import FOLDERS, parent_of
 from ....specs.json_tree import parts_of
-from ....specs.load import OVERRIDES, load, load_child, load_held
-from ....specs.reader import RUN_FOLDER, read_file, shipped_names
+from ....specs.load import OVERRIDES, LoadedSpec, load, load_as, load_child, load_held
+from ....specs.reader import RUN_FOLDER, read_file, read_value, shipped_names
 from ....specs.text_edits import below
 from ..document import Row, StudySettings
 
@@ -186,13 +186,64 @@ def _changed(model: dict[str, Any], base: Base, row: Row) -> dict[str, Any]:
         del params[name]
     params |= change.params
     if change.extends is not None:
-        path = parent_of(change.extends, Path(base.study), *FOLDERS)
-        if path is None or not path.is_file():
-            raise SpecError([_no_spec(change.extends, base, row)])
-        changed = {"spec": load(path).value()}
+        changed = {"spec": _extending(model, base, row).value()}
     if change.patch:
         changed = {"spec": _patched(changed, base, row)}
     return {**changed, **({"params": params} if params else {})}
+
+
+def _extending(model: Mapping[str, Any], base: Base, row: Row) -> LoadedSpec:
+    """Return the spec of a row with `extends`, with the params of the base run's spec if it can.
+
+    Raises:
+        SpecError: a spec does not exist, or the specs contradict each other.
+    """
+    names, spec = row.change.parents, sibling_of(model, base, row)
+    written = [read_value(_path_of(name, base, row))[0] for name in names]
+    if not spec and len(names) == 1:
+        return load(_path_of(names[0], base, row))
+    settled: dict[str, Any] = {}  # what the specs set goes before that of the base run's spec
+    for params in (value.get("params", {}) for value in written):
+        for key, value in params.items():
+            same = all(w.get("params", {}).get(key, value) == value for w in written)
+            if same or key in row.change.params:
+                settled[key] = row.change.params.get(key, value)
+    child = {"format": FORMAT, "name": "-".join(names), "params": settled}
+    loaded = load_as({**child, "extends": [*names, *([spec] if spec else [])]}, base.study)
+    if loaded.mistakes:
+        raise SpecError(loaded.mistakes)
+    return loaded
+
+
+def sibling_of(model: Mapping[str, Any], base: Base, row: Row) -> str:
+    """Return the spec of the base run if it is a variant of the same spec as those of a row.
+
+    Variants of one spec combine, so the row keeps the params of the base run's spec.
+    """
+    spec = model.get("spec")
+    if not isinstance(spec, str) or spec in row.change.parents:
+        return ""
+    files = [parent_of(spec, Path(file), *FOLDERS) for file in (base.source, base.study)]
+    if files[0] is None or files[0] != files[1]:
+        return ""
+    paths = [files[0], *(_path_of(name, base, row) for name in row.change.parents)]
+    parents = set[Path | None]()
+    for path in paths:
+        parent = read_value(path)[0].get("extends")
+        parents.add(parent_of(parent, path) if isinstance(parent, str) else None)
+    return spec if len(parents) == 1 and None not in parents else ""
+
+
+def _path_of(name: str, base: Base, row: Row) -> Path:
+    """Return the file of a spec that a row extends.
+
+    Raises:
+        SpecError: there is none.
+    """
+    path = parent_of(name, Path(base.study), *FOLDERS)
+    if path is None or not path.is_file():
+        raise SpecError([_no_spec(name, base, row)])
+    return path
 
 
 def _no_param(name: str, params: dict[str, Any], base: Base, row: Row) -> Finding:
@@ -207,13 +258,16 @@ def _no_param(name: str, params: dict[str, Any], base: Base, row: Row) -> Findin
 
 
 def _no_spec(name: str, base: Base, row: Row) -> Finding:
+    at = f"{row.at}/extends"
+    if isinstance(row.change.extends, tuple):
+        at += pointer(row.change.extends.index(name))
     return Finding(
         code="Y01",
-        at=f"{row.at}/extends",
+        at=at,
         problem=f"there is no spec '{name}'",
         help=did_you_mean(name, shipped_names(*FOLDERS)),
         source=base.study,
-        fix=respelled(f"{row.at}/extends", name, shipped_names(*FOLDERS)),
+        fix=respelled(at, name, shipped_names(*FOLDERS)),
     )
 
 
@@ -259,7 +313,7 @@ def _placed(finding: Finding, base: Base, row: Row) -> Finding:
     if not row.at:  # the base run itself
         inline = base.inline and finding.source == base.source
         return _moved(finding, by_study, base) if by_study else _in(finding, inline and "/run")
-    if finding.at.startswith("/patch") and finding.source == base.study:
+    if finding.at.startswith(("/patch", "/extends")) and finding.source == base.study:
         return _in(finding, row.at) if _is_written(row) else replace(finding, at=row.at, fix=None)
     if finding.source == base.study and finding.at.startswith((row.at, _MATCH)):
         return finding

@@ -19,7 +19,7 @@ from ....plugin import (
     wrong_metrics,
 )
 from ..document import Factor, StudySettings
-from .base import Base, Run
+from .base import Base, Run, held_model, sibling_of
 from .planned import Planned
 
 _OTHER_SIZE = 1.5
@@ -209,16 +209,15 @@ def of_rows(
 
 
 def _other_size(base: Base, row: Planned, baseline: Planned) -> Iterator[Finding]:
-    """Yield a warning if `extends` makes a row much larger or smaller than the baseline.
+    """Yield a warning if `extends` makes a row larger or smaller than the baseline by its params.
 
-    The row then has the params of the other spec, except those that the base run sets.
+    A row that does not keep the params of the base run's spec has those of the other spec, except
+    those that the base run sets.  What another architecture adds is not reported unless it is much.
     """
     parameters, other = row.costs.parameters, baseline.costs.parameters
     if row.row.change.extends is None or row.solution is not None or not parameters or not other:
         return
     times = max(parameters, other) / min(parameters, other)
-    if times < _OTHER_SIZE:
-        return
     before, after = (deployed_graph(planned.graph).params for planned in (baseline, row))
     params = {name: before[name] for name in after if before.get(name, after[name]) != after[name]}
     written = deployed_graph(baseline.graph).spec.params  # others follow from these
@@ -227,6 +226,9 @@ def _other_size(base: Base, row: Planned, baseline: Planned) -> Iterator[Finding
         for name, value in params.items()
         if isinstance(value, int | float) and isinstance(written.get(name), int | float)
     }
+    keeps = sibling_of(held_model(baseline.value, base, row.row)[1], base, row.row)
+    if times < _OTHER_SIZE and (keeps or not numbers or parameters == other):
+        return
     help_ = "'match' makes it as large as the baseline"
     if numbers:
         help_ = f'add "params": {json.dumps(numbers)} for those of the baseline, or {help_}'
@@ -236,7 +238,7 @@ def _other_size(base: Base, row: Planned, baseline: Planned) -> Iterator[Finding
         level="warning",
         at=f"{at}/extends" if at.startswith("/rows/") or "/levels/" in at else at,
         problem=f"the row '{row.name}' has {parameters:,} parameters, and the baseline {other:,}:"
-        f" '{row.row.change.extends}' is {times:.1f} times as {size}",
+        f" '{row.row.change.parents[0]}' is {times:.3g} times as {size}",
         help=help_,
         source=base.study,
     )

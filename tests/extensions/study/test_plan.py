@@ -18,6 +18,7 @@ from weft.extensions.study.planning.identity import DataDigests
 from weft.extensions.study.planning.match import solve
 from weft.extensions.study.planning.plan import JobPlan, plan_study
 from weft.extensions.study.procedure import Match
+from weft.plugin import deployed_graph
 from weft.runtime.data.settings import FileTokenizerSettings
 from weft.specs.findings import InputError
 from weft.specs.text_edits import edited
@@ -308,19 +309,71 @@ def test_another_spec_keeps_the_params_of_the_base_run(toy_study: Writer) -> Non
     assert made.rows[1].costs.parameters != made.rows[0].costs.parameters
 
 
-def test_a_spec_that_changes_the_size_of_a_row_is_warned_of(toy_study: Writer) -> None:
-    """The base run does not set `d_ff`, which is 256 in its spec and 2048 in the other one."""
-    small = {"d_model": 16, "heads": 2, "layers": 1}
-    run = {"params": {"model": {"spec": "transformer-tiny", "params": small}}}
-    study = {"settings": run, "rows": {"pre": {"extends": "transformer-prenorm"}}}
+NARROW = {"d_model": 16, "heads": 2, "layers": 1}
+"""Params of a run without `d_ff`, which is 256 in transformer-tiny, and 2048 in its parent."""
 
-    [warning] = [one for one in plan(toy_study(**study)).findings if one.code == "Y09"]
 
-    assert (warning.level, warning.at) == ("warning", "/rows/pre/extends")
+@pytest.mark.parametrize(
+    "extends",
+    ["transformer-prenorm", ["transformer-prenorm", "transformer-rmsnorm"]],
+    ids=["one variant", "two variants"],
+)
+def test_a_row_of_variants_keeps_the_params_of_the_base_spec(
+    toy_study: Writer, extends: str | list[str]
+) -> None:
+    """They extend the spec that the base spec extends, so their patches apply to it."""
+    run = {"params": {"model": {"spec": "transformer-tiny", "params": NARROW}}}
+
+    made = plan(toy_study(settings=run, rows={"row": {"extends": extends}}))
+
+    assert [one for one in made.findings if one.code == "Y09"] == []
+    _, row = made.rows
+    assert deployed_graph(row.graph).params["d_ff"] == 256
+    changed = "\n".join(made.changes(row))
+    assert "order" in changed
+    assert ("rms_norm" in changed) == isinstance(extends, list)
+
+
+def test_what_a_variant_sets_itself_goes_before_the_base_spec(toy_study: Writer) -> None:
+    """The row's own params go before both."""
+    variant = {"format": 1, "name": "wide", "extends": "transformer-base", "params": {"d_ff": 64}}
+    run = {"params": {"model": {"spec": "transformer-tiny", "params": NARROW}}}
+    rows = {"a": {"extends": "wide"}, "b": {"extends": "wide", "params": {"d_ff": 32}}}
+    path = toy_study(settings=run, rows=rows)
+    (path.parent / "wide.json").write_text(json.dumps(variant), encoding="utf-8")
+
+    _, *made = plan(path).rows
+
+    assert [deployed_graph(row.graph).params["d_ff"] for row in made] == [64, 32]
+
+
+def test_variants_that_do_not_combine_are_reported_in_their_row(toy_study: Writer) -> None:
+    """With the place of the one that differs."""
+    rows = {
+        "a": {"extends": ["transformer-prenorm", "gnmt-small"]},
+        "b": {"extends": ["transformer-prenorm", "transformer-rmsnrm"]},
+    }
+
+    errors = plan(toy_study(rows=rows)).errors
+
+    assert [(one.code, one.at) for one in errors] == [
+        ("S07", "/rows/a/extends/1"),
+        ("Y01", "/rows/b/extends/1"),
+    ]
+
+
+def test_another_spec_that_changes_the_size_of_a_row_is_warned_of(toy_study: Writer) -> None:
+    """It does not extend what the base spec extends, so its own default counts."""
+    run = {"params": {"model": {"spec": "transformer-tiny", "params": NARROW}}}
+    other = weft.load("transformer-base").form.model_dump(by_alias=True, exclude_unset=True)
+    path = toy_study(settings=run, rows={"other": {"extends": "other"}})
+    other["params"]["d_ff"] = 260
+    (path.parent / "other.json").write_text(json.dumps(other), encoding="utf-8")
+
+    [warning] = [one for one in plan(path).findings if one.code == "Y09"]
+
+    assert (warning.level, warning.at) == ("warning", "/rows/other/extends")
     assert '"d_ff": 256' in warning.help
-    kept = {"extends": "transformer-prenorm", "params": {"d_ff": 256}}
-    again = plan(toy_study(settings=run, rows={"pre": kept}))
-    assert not [one for one in again.findings if one.code == "Y09"]
 
 
 def test_rows_are_checked_beside_a_base_run_with_mistakes(toy_study: Writer) -> None:
