@@ -92,18 +92,22 @@ def test_a_transformer_with_other_names_is_a_marian(tmp_path: Path) -> None:
     assert "features are reordered" in card
 
 
-def test_a_card_shows_the_description_of_a_spec_as_text(tmp_path: Path) -> None:
-    """A stranger's spec could say how to run code, or hold a picture that tells who reads it."""
+def test_a_card_shows_the_texts_of_a_checkpoint_as_text(tmp_path: Path) -> None:
+    """A stranger's spec could say how to run code, or hold a picture that tells who reads it.
+
+    So could the name of its run, and the names and signatures of scores.
+    """
     hostile = (
         "## Use\n\n```python\nload(trust_remote_code=True)\n```\n<script>f()</script>"
         " ![tracker](https://example.org/t.png)"
     )
     graph = small("gpt2")
     headings = []
-    for doc in ("a model", hostile):
-        described = graph_of(loaded({**canonical(graph), "doc": doc}))
+    for text in ("a model", hostile):
+        described = checkpoint(graph_of(loaded({**canonical(graph), "doc": text})))
         out = tmp_path / str(len(headings))
-        export_huggingface(checkpoint(described), out)
+        scores = {"scores": {text: 1.0}, "signatures": {text: text}}
+        export_huggingface(replace(described, run={"name": text}), out, scores=scores)
         card = (out / "README.md").read_text().split("---", 2)[2]
         parsed = MarkdownIt("commonmark", {"html": True}).enable("table").parse(card)
         parts = [(part.type, part.tag) for part in parsed]
