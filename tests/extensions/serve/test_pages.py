@@ -72,15 +72,24 @@ def test_the_documentation_loads_nothing(served: Served) -> None:
 
 
 def test_text_of_the_page_is_escaped() -> None:
-    """A spec's name appears in it."""
-    hostile = "<script>alert(1)</script>"
-    route = {"description": hostile, "responses": {"200": {"description": hostile}}}
-    made = page(
-        {"info": {"title": hostile, "description": hostile}, "paths": {"/a": {"get": route}}}
-    )
+    """Names of a spec and of its columns appear in it, also within attributes."""
+    hostile = '"><script>alert(1)</script>'
+    texts = {"title": hostile, "description": hostile}
+    kinds = [{"enum": [hostile]}, {"type": hostile}, {"$ref": f"#/{hostile.replace('/', '')}"}]
+    content = {"content": {"json": {"schema": {"anyOf": kinds}}}}
+    route = {**texts, "requestBody": content, "responses": {hostile: {**texts, **content}}}
+    field = {**texts, "default": hostile, "anyOf": kinds}
+    schema = {**texts, "properties": {hostile: field}, "examples": [{hostile: hostile}]}
+    description = {
+        "info": texts,
+        "paths": {hostile: {hostile: route}},
+        "components": {"schemas": {hostile: schema}},
+    }
 
-    assert "<script>" not in made
-    assert made.count("&lt;script&gt;") == 5
+    written = page(description)
+
+    assert "<script" not in written.lower()
+    assert written.lower().count("&quot;&gt;&lt;script&gt;") == 28
 
 
 def test_the_model_describes_itself(served: Served, model: api.Model) -> None:

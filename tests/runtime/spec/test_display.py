@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 import weft
 from weft.graphs.draw.scene import scene
-from weft.runtime.spec.display import frame_html
+from weft.runtime.spec.display import findings_html, frame_html, note_html, text_html
 
 HOSTILE = "<script>alert('x')</script>"
 
@@ -94,6 +95,24 @@ def test_html_escapes_the_texts_of_a_spec(tmp_path: Path) -> None:
 
     assert "&lt;script&gt;" in shown
     assert "<script" not in shown
+
+
+@pytest.mark.parametrize("shown", [note_html, text_html])
+def test_html_escapes_notes_and_lines(shown: Callable[[str], str]) -> None:
+    """They are reasons why there is no picture, and generated code."""
+    assert "<script" not in shown(HOSTILE)
+
+
+def test_html_escapes_each_part_of_a_finding() -> None:
+    """Evidence quotes the file, and a help names what is near."""
+    finding = weft.Finding(
+        code="S01", at="/x", problem=HOSTILE, evidence=(HOSTILE,), help=HOSTILE, source=HOSTILE
+    )
+
+    shown = findings_html([finding])
+
+    assert "<script" not in shown
+    assert shown.count("&lt;script&gt;") == 4
 
 
 def test_a_spec_shows_its_picture() -> None:
