@@ -16,8 +16,11 @@ from pathlib import Path
 
 import graphviz
 from weft.blocks.registry import standard
-from weft.graphs.draw.diagram import diagram
+from weft.graphs.draw.diagram import diagram, figure, sketch
+from weft.graphs.draw.picture import Picture
 from weft.graphs.draw.render import write_picture
+from weft.graphs.draw.writer import Look
+from weft.graphs.draw.writer import write as dot_of
 from weft.graphs.ir.block_type import BlockType
 from weft.graphs.ir.graph import Graph, Part
 from weft.graphs.ir.traverse import visits
@@ -88,15 +91,18 @@ def systems() -> tuple[System, ...]:
     return tuple(shipped)
 
 
-def figures() -> dict[str, graphviz.Digraph]:
-    """Return the pictures of docs/drawing.md by name."""
+def figures() -> dict[str, tuple[Picture, Look]]:
+    """Return the pictures of docs/drawing.md by name, before they are placed."""
     base, gemma = graph_of("transformer-base"), graph_of("gemma2")
     return {
-        "figure-1": diagram(base, style="paper"),
-        "figure-2": diagram(base, style="paper", node="encoder.*.self_attention"),
-        "residuals": diagram(base, residuals=True),
-        "alternating": diagram(gemma),
-        "attention": diagram(gemma, node="decoder.0.self_attention"),
+        "figure-1": sketch(base, style="paper"),
+        "figure-2": sketch(base, style="paper", node="encoder.*.self_attention"),
+        "positions": sketch(graph_of("t5"), style="paper"),
+        "recurrent": sketch(graph_of("gnmt-small"), style="paper"),
+        "objective": sketch(graph_of("r-drop-translation"), style="paper"),
+        "residuals": sketch(base, residuals=True),
+        "alternating": sketch(gemma),
+        "attention": sketch(gemma, node="decoder.0.self_attention"),
     }
 
 
@@ -160,8 +166,8 @@ def _cells(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def picture(drawing: graphviz.Digraph) -> str:
-    """Return a picture as SVG, preceded by the digest of its source.
+def picture(drawing: graphviz.Digraph, digest: str) -> str:
+    """Return a picture as SVG, preceded by the digest of its source before it is placed.
 
     Raises:
         InputError: graphviz's `dot` is not installed.
@@ -174,7 +180,7 @@ def picture(drawing: graphviz.Digraph) -> str:
     text = text.replace(f' font-family="{FONT}"', "")
     text = text.replace("<svg", f'<svg font-family="{FONT}"', 1)
     text = re.sub(r"<[^>]*>", lambda tag: _NUMBER.sub(_rounded, tag[0]), text)
-    return f"<!-- {digest_of_source(drawing.source)} -->\n{text}"
+    return f"<!-- {digest} -->\n{text}"
 
 
 def _rounded(number: re.Match[str]) -> str:
@@ -190,18 +196,18 @@ def write(docs: Path) -> None:
     Raises:
         InputError: graphviz's `dot` is not installed, or a file cannot be written.
     """
-    drawn = {system.name: diagram(system.graph) for system in systems() if system.drawn}
+    drawn = {system.name: sketch(system.graph) for system in systems() if system.drawn}
     for folder, pictures in ((docs / PICTURES, drawn), (docs / FIGURES, figures())):
         for path in folder.glob("*.svg"):
             if path.stem not in pictures:
                 path.unlink()
-        for name, drawing in pictures.items():
-            path = folder / f"{name}.svg"
-            stale = digest_of(path) != digest_of_source(drawing.source)
+        for name, parts in pictures.items():
+            path, digest = folder / f"{name}.svg", digest_of_source(dot_of(*parts).source)
+            stale = digest_of(path) != digest
             if stale:
-                write_beside(path, picture(drawing).encode(), "picture")
+                write_beside(path, picture(figure(*parts), digest).encode(), "picture")
             if name == README_PICTURE and (stale or not (docs / f"{name}.png").is_file()):
-                write_picture(drawing, docs / f"{name}.png")
+                write_picture(figure(*parts), docs / f"{name}.png")
     write_beside(docs / PAGE, page().encode(), "catalogue")
 
 

@@ -115,7 +115,7 @@ class Agents:
         Args:
             spec: its file, or the name of a shipped one.
             text: what to draw in place of the file.
-            out: file to write: .svg, .png, .pdf, .dot or .html; without one, the answer is a
+            out: file to write: .svg, .png, .pdf, .dot, .tex or .html; without one, the answer is a
                 picture.
         """
         graph = self._graph(spec, text)

@@ -29,9 +29,11 @@ from .labels import Words, count_words, words_of
 from .layout import lay_out, lay_out_graph
 from .paper import look_of, restyle
 from .picture import Box, Frame, Picture
+from .placement import Placement
 from .positions import positions
 from .render import SUFFIXES, check_suffix, write_picture
 from .routes import route
+from .tikz import tikz
 from .writer import Look, is_large, write
 
 _VALUE = ValueType("f", ())
@@ -288,9 +290,19 @@ def figure(picture: Picture, look: Look) -> graphviz.Digraph:
     """
     if not look.cornered or is_large(picture):
         return write(picture, look)
+    return write(picture, look, placed_parts(picture, look))
+
+
+def placed_parts(picture: Picture, look: Look) -> Placement:
+    """Return where the parts of a picture are.
+
+    Raises:
+        InputError: `dot` fails.
+    """
     [placement] = positions([picture], look)
-    route(picture, placement, look)
-    return write(picture, look, placement)
+    if look.cornered and not is_large(picture):
+        route(picture, placement, look)
+    return placement
 
 
 def sketch(
@@ -338,11 +350,16 @@ def draw(
         InputError: the suffix is unknown, `dot` is not installed, the file cannot be written, or
             as for `diagram`.
     """
-    if check_suffix(Path(out), (*SUFFIXES, "html")) == "html":
+    suffix = check_suffix(Path(out), (*SUFFIXES, "tex", "html"))
+    if suffix == "html":
         text = draw_page(graph, form, style=style, residuals=residuals, node=node)
         write_beside(Path(out), text.encode(), "page")
         return Path(out)
     picture, look = sketch(graph, form, style=style, residuals=residuals, node=node)
+    if suffix == "tex":
+        text = tikz(picture, look, placed_parts(picture, look))
+        write_beside(Path(out), text.encode(), "diagram")
+        return Path(out)
     return write_picture(figure(picture, look), Path(out))
 
 

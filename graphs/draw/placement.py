@@ -26,6 +26,8 @@ class Curve:
     """The start, then three points for each curve."""
     tip: Point | None = None
     """The tip of the arrow, a little after the last point; None without an arrow."""
+    label: Point | None = None
+    """The center of its text, if it has one."""
 
     def text(self) -> str:
         """Return it as the attribute `pos` of an edge."""
@@ -99,5 +101,6 @@ def _read_layout(value: Mapping[str, Any]) -> Placement:
         words = edge["pos"].split()
         tip = next((point(word[2:]) for word in words if word.startswith("e,")), None)
         points = [point(word) for word in words if word[:2] not in ("e,", "s,")]
-        placement.wires[ends] = [Curve(points, tip)]
+        label = point(edge["lp"]) if "lp" in edge else None
+        placement.wires[ends] = [Curve(points, tip, label)]
     return placement

@@ -358,18 +358,25 @@ def side_of(box: str, picture: Picture, stacks: list[str]) -> Side:
     return "left" if first else "right"
 
 
-def frame_label(frame: Frame, width: int, small: float = 10) -> str:
-    """Return the text of a frame: its template, the number of copies, and a note."""
+def frame_lines(frame: Frame, width: int, small: float = 10) -> list[tuple[str, float]]:
+    """Return the lines of a frame's label: the number of copies, its template, and a note.
+
+    Returns:
+        Each line with the size of its font.
+    """
     if not frame.title and not frame.pattern and frame.copies is None:
-        return ""
+        return []
     title = frame.pattern or frame.title.replace("_", " ")
-    texts = [(f"{small + 0.5:g}", title), (f"{small:g}", frame.note)]
+    texts = [(title, small + 0.5), (frame.note, small)]
     if frame.copies is not None:
-        texts.insert(0, ("14", f"× {frame.copies}:" if frame.pattern else f"× {frame.copies}"))
+        texts.insert(0, (f"× {frame.copies}:" if frame.pattern else f"× {frame.copies}", 14))
+    return [(line, size) for text, size in texts if text for line in wrapped(text, width)]
+
+
+def frame_label(frame: Frame, width: int, small: float = 10) -> str:
+    """Return the text of a frame."""
     lines = [
-        f'<font point-size="{size}">{markup(line)}</font>'
-        for size, text in texts
-        if text
-        for line in wrapped(text, width)
+        f'<font point-size="{size:g}">{markup(line)}</font><br align="left"/>'
+        for line, size in frame_lines(frame, width, small)
     ]
-    return "<" + "".join(f'{line}<br align="left"/>' for line in lines) + ">"
+    return f"<{''.join(lines)}>" if lines else ""

@@ -71,14 +71,14 @@ class Spec(LoadedSpec):
         return f"{head}: {state}>"
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """Return the picture for notebooks; if there is none, the errors or the reason."""
+        """Return the figure for notebooks; if there is none, the errors or the reason."""
         # Loading a spec does not need the code that draws it.
-        from ...graphs.draw.diagram import diagram  # noqa: PLC0415
+        from ...graphs.draw.diagram import figure, sketch  # noqa: PLC0415
         from ...graphs.draw.render import svg_of  # noqa: PLC0415
 
         bundle = {"text/plain": repr(self)}
         try:
-            bundle["image/svg+xml"] = svg_of(diagram(graph_of(self)))
+            bundle["image/svg+xml"] = svg_of(figure(*sketch(graph_of(self), style="paper")))
         except SpecError as error:
             bundle["text/html"] = findings_html(error.findings)
         except InputError as error:

@@ -98,8 +98,8 @@ def draw(
 
     Args:
         spec: the result of `load`, a path, or a shipped name.
-        out: the file to write; its suffix is .svg, .png, .pdf or .dot, or .html for a page that
-            folds, searches and shows costs; without a file, a notebook shows this page.
+        out: the file to write; its suffix is .svg, .png, .pdf, .dot or .tex (TikZ), or .html for a
+            page that folds, searches and shows costs; without a file, a notebook shows this page.
         form: `folded` draws a repeat as one box, `typed` adds the type of every wire, and
             `expanded` draws every layer and the templates in slots.
         style: `plain` writes params and masks, `paper` draws as in Figures 1 and 2 of Vaswani et

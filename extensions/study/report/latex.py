@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import string
-import unicodedata
 from collections.abc import Iterator, Sequence
 
+from ....specs.latex_text import tex, unsupported
 from .conclusions import FOUND, parts_of, probability
 from .procedures import extra_tables
 from .record import Record, comparison_of, decimals_of, note_of, primary_table, trainings_of
@@ -23,61 +23,6 @@ _MEASURES = 3
 """Other measurements that fit beside the names of the rows."""
 _LONG = 24
 """Number of letters above which the names of rows may be broken into lines."""
-_WORDS = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "`": r"\textasciigrave{}",
-    "|": r"\textbar{}",
-    "\N{EN DASH}": "--",
-    "\N{EM DASH}": "---",
-    "\N{LEFT SINGLE QUOTATION MARK}": "`",
-    "\N{RIGHT SINGLE QUOTATION MARK}": "'",
-    "\N{LEFT DOUBLE QUOTATION MARK}": "``",
-    "\N{RIGHT DOUBLE QUOTATION MARK}": "''",
-    "\N{HORIZONTAL ELLIPSIS}": r"\dots{}",
-    "-": "-{}",  # two of them would become a dash
-    **{c: f"\\{c}" for c in "&%$#_{}"},
-}
-_GREEK = {
-    unicodedata.lookup(f"GREEK {size} LETTER {name.replace('lambda', 'lamda')}"): (
-        f"\\{name if size == 'SMALL' else name.capitalize()}"
-    )
-    for size, names in (
-        ("SMALL", "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi"),
-        ("SMALL", "rho sigma tau upsilon phi chi psi omega"),
-        ("CAPITAL", "gamma delta theta lambda xi pi sigma phi psi omega"),
-    )
-    for name in names.split()
-}
-_MATH = {
-    "<": "<",
-    ">": ">",
-    "\N{MINUS SIGN}": "-",
-    "±": r"\pm",
-    "×": r"\times",
-    "÷": r"\div",
-    "·": r"\cdot",
-    "°": r"^\circ",
-    "²": "^2",
-    "³": "^3",
-    "µ": r"\mu",
-    "→": r"\to",
-    "←": r"\leftarrow",
-    "≤": r"\le",
-    "≥": r"\ge",
-    "≠": r"\ne",
-    "≈": r"\approx",
-    "∞": r"\infty",
-    "√": r"\surd",
-    "∑": r"\sum",
-    "∈": r"\in",
-    "•": r"\bullet",
-    **_GREEK,
-}
-_MINUS = re.compile(r"(?<![\w.-])-(?=[.\d])")
-_PLAIN = re.compile(r"[\x20-\x7eÀ-ÏÑ-ÖØ-Ýßà-ïñ-öø-ýÿĀ-ăĆ-ďĒ-ėĚ-ĥĨ-ĭİ-ķĹ-ľŁ-ňŌ-ťŨ-űŴ-ž]")
-"""Letters that every engine sets as they are."""
 
 
 def latex(record: Record) -> str:
@@ -91,10 +36,7 @@ def latex(record: Record) -> str:
         for number, table in enumerate(tables, 1)
         for line in _table(record["study"], number, *table)
     )
-    unsupported = sorted({c for c in text if not c.isspace() and not _PLAIN.match(c)})
-    head = ["% Needs \\usepackage{booktabs}."]
-    if unsupported:
-        head.append(f"% pdfLaTeX cannot set {' '.join(unsupported)}: use LuaLaTeX or XeLaTeX.")
+    head = filter(None, ["% Needs \\usepackage{booktabs}.", unsupported(text)])
     return "\n".join([*head, text, ""])
 
 
@@ -218,27 +160,3 @@ def _line(cells: Sequence[str]) -> str:
 def _breakable(name: str) -> str:
     """Return an escaped name that may be broken after its punctuation."""
     return re.sub(r"(\\_|-|[,.=/+:])(?=\w)", r"\1\\allowbreak{}", name)
-
-
-def tex(text: str) -> str:
-    r"""Return a line of text with what LaTeX interprets escaped.
-
-    A hyphen before a number is a minus, straight quotes are curved, and space of any kind is one
-    space.
-
-    >>> tex("50 % of a_b, -0.25 < x")
-    '50 \\% of a\\_b, $-$0.25 $<$ x'
-    """
-    text = _MINUS.sub("\N{MINUS SIGN}", " ".join(text.split()))
-    text = re.sub(r'(^|(?<=[\s(\[]))"', "\N{LEFT DOUBLE QUOTATION MARK}", text)
-    text = text.replace('"', "\N{RIGHT DOUBLE QUOTATION MARK}")
-    return "".join(map(_character, text, f"{text[1:]} "))
-
-
-def _character(c: str, after: str) -> str:
-    """Return a character in LaTeX, given the one that follows it."""
-    if c == "-" and after != "-":
-        return c
-    if c in _MATH:
-        return f"${_MATH[c]}$"
-    return _WORDS.get(c, c)

@@ -222,14 +222,17 @@ def expand(
     SPECS,
     "weft draw transformer-base -o base.svg --form typed",
     "weft draw transformer-base -o base.html",
-    "weft draw transformer-base -o figure-1.pdf --style paper",
+    "weft draw transformer-base -o figure-1.tex --style paper",
     "weft draw transformer-base -o figure-2.pdf --node 'encoder.*.self_attention'",
 )
 def draw(
     spec: SpecName,
     *,
     out: Annotated[
-        str, out_option("File to write: .svg, .png, .pdf, .dot, or .html, a page that folds.")
+        str,
+        out_option(
+            "File to write: .svg, .png, .pdf, .dot, .tex (TikZ), or .html, a page that folds."
+        ),
     ],
     form: Annotated[
         Literal["folded", "typed", "expanded"],

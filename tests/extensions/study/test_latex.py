@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.extensions.study.report.latex import latex, tex
+from weft.extensions.study.report.latex import latex
+from weft.specs.latex_text import tex
 
 AWKWARD = r"""[x] #1 & 50 % of a_b~{c}^d \e `f` |g| <h> "i" --set j='k' é ł ß × ≤ … “l” -0.5"""
 """Every character that LaTeX interprets, and some beyond ASCII."""
