@@ -38,6 +38,8 @@ class _Inside:
     path: str
     body: Scope
     frame: Frame
+    copies: int = 1
+    """Number of copies that it stands for."""
 
 
 def lay_out_graph(
@@ -221,7 +223,8 @@ class _Layout:
                 inner = Frame(inner_path, unit.body.name, copies, note if alone else "")
                 around.frames.append(inner)
                 self._place(inner, unit.body, f"{inner_path}.")
-                insides.append(_Inside(inner_path, unit.body, inner))
+                count = unit.copies * segment.times
+                insides.append(_Inside(inner_path, unit.body, inner, count))
 
     def _wire(self, scope: Scope, prefix: str, inputs: Mapping[str, Value]) -> dict[str, Value]:
         """Draw the wires of a scope, and return the boxes of its outputs."""
@@ -385,29 +388,41 @@ class _Layout:
         return exits
 
     def _note_shared(self, graph: Graph) -> None:
-        """Note on boxes which weights they share."""
+        """Note on boxes which weights they share; if only some of its copies do, which."""
         for index, group in enumerate(graph.ties, start=1):
             words = "shared weight" + (f" {index}" if len(graph.ties) > 1 else "")
+            copies: dict[str, dict[str, int]] = {}
             for weight in group:
                 location = find_weight(graph.root, weight)
-                for path in self._drawn(location.path.split("."), ""):
+                for path, number, count in self._drawn(location.path.split("."), ""):
                     slot = location.line.partition("/")[2].partition("/")[0].partition(".")[0]
                     for box in (f"node/{path}", f"node/{path}/{slot}"):
                         if box in self.picture.boxes:
-                            self.picture.note(box, words)
+                            copies.setdefault(box, {})[number] = count
+            for box, numbers in copies.items():
+                some = len(numbers) < next(iter(numbers.values()))
+                kind = "copy" if len(numbers) == 1 else "copies"
+                where = f" of {kind} {' and '.join(numbers)}" if some else ""
+                self.picture.note(box, f"{words}{where}")
 
-    def _drawn(self, names: list[str], prefix: str) -> Iterator[str]:
-        """Yield the paths in the picture of a node, given its path in pieces."""
+    def _drawn(self, names: list[str], prefix: str) -> Iterator[tuple[str, str, int]]:
+        """Yield where the picture shows a node, given its path in pieces.
+
+        Yields:
+            The path in the picture, the number of the copy, and how many copies the box stands for.
+        """
         path = prefix + names[0]
         insides = self.insides.get(path)
         if len(names) == 1 or insides is None:
-            yield path
+            yield path, "", 1
             return
         for inside in insides:
             numbered = names[1].isdecimal()
             if numbered and not covers(inside.path.removeprefix(f"{path}."), int(names[1])):
                 continue
-            yield from self._drawn(names[1 + numbered :], f"{inside.path}.")
+            for drawn, number, count in self._drawn(names[1 + numbered :], f"{inside.path}."):
+                numbers = ".".join(filter(None, (names[1] if numbered else "", number)))
+                yield drawn, numbers, count * (inside.copies if numbered else 1)
 
 
 def _readers(scope: Scope, port: str) -> int:

@@ -24,6 +24,8 @@ _EDGE = 11.0
 """Distance of a frame from what is in it and beside it."""
 _UNDER = 9.0
 """Distance of a branch of a wire below the box that it enters."""
+_TYPE = 28.0
+"""Distance of the type of a wire from the wire."""
 _RADIUS = 4.0
 """Radius of a corner."""
 _HEAD = 6.5
@@ -375,13 +377,19 @@ class _Router:
     def _set(self, source: str, target: str, *paths: list[Point]) -> None:
         """Give a wire its branches, and mark where they are."""
         arrow = self.picture.boxes[target].shape != "join"
-        self.placement.wires[source, target, False] = [cornered(p, arrow=arrow) for p in paths]
+        curves = [cornered(path, arrow=arrow) for path in paths]
+        before = self.placement.wires.get((source, target, False), ())
+        label = next((curve.label for curve in before), None)
+        if label and len(paths[0]) > _PAIR:  # beside the longest upright line
+            x, low, high = max(_uprights(paths[0]), key=lambda line: line[2] - line[1])
+            label = x + _TYPE, (low + high) / 2
+        curves[0].label = label
+        self.placement.wires[source, target, False] = curves
         for path in paths:
-            for (x, y), (to_x, to_y) in pairwise(path):
-                if abs(x - to_x) < _NEAR:
-                    self.uprights.append((source, x, min(y, to_y), max(y, to_y)))
-                else:
+            for (x, y), (to_x, _) in pairwise(path):
+                if abs(x - to_x) >= _NEAR:
                     self.levels.append((source, y, min(x, to_x), max(x, to_x)))
+            self.uprights += [(source, *line) for line in _uprights(path)]
 
     def _shift(self, edge: float, distance: float) -> None:
         """Move everything that is right of an edge."""
@@ -401,6 +409,16 @@ class _Router:
         for curve in (curve for curves in placement.wires.values() for curve in curves):
             curve.points = [(moved(x), y) for x, y in curve.points]
             curve.tip = (moved(curve.tip[0]), curve.tip[1]) if curve.tip else None
+            curve.label = (moved(curve.label[0]), curve.label[1]) if curve.label else None
+
+
+def _uprights(path: Sequence[Point]) -> list[tuple[float, float, float]]:
+    """Return x, lower and upper end of each upright line of a path."""
+    return [
+        (x, min(y, to_y), max(y, to_y))
+        for (x, y), (to_x, to_y) in pairwise(path)
+        if abs(x - to_x) < _NEAR
+    ]
 
 
 def _taken(lines: Iterable[Segment], source: str, at: float, low: float, high: float) -> bool:
@@ -512,4 +530,5 @@ def _fit(placement: Placement) -> None:
     for curve in curves:
         curve.points = [*map(moved, curve.points)]
         curve.tip = moved(curve.tip) if curve.tip else None
+        curve.label = moved(curve.label) if curve.label else None
     placement.width, placement.height = right - left, high - low

@@ -197,7 +197,9 @@ class _Writer:
             return
         for curve in self.placement.wires.get((source, target, faint), ()):
             ends = style if curve.tip else style | {"arrowhead": "none"}
+            ends = ends | {"lp": "{:.1f},{:.1f}".format(*curve.label)} if curve.label else ends
             self.dot.edge(source, target, **ends, pos=curve.text())
+            style.pop("label", None)
 
     def _weight(self, source: str, target: str) -> str:
         """Return the graphviz weight of a wire: how strongly it pulls its ends together.

@@ -290,3 +290,39 @@ def test_a_value_that_several_boxes_read_leaves_its_frame_once() -> None:
     assert len([1 for source, _ in picture.wires if source == point]) == 3
     assert len([1 for _, target in picture.wires if target == point]) == 1
     assert point in picture.root.boxes
+
+
+def test_a_tie_of_one_copy_is_noted_as_such() -> None:
+    """The maps of the other copies have weights of their own."""
+    linear = {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 8, "bias": False}}
+    spec = {
+        "format": 1,
+        "name": "tied",
+        "axes": {"B": "batch"},
+        "inputs": {"x": "f[B 8]"},
+        "outputs": {"y": "stack.x"},
+        "blocks": {
+            "layer": {
+                "inputs": {"x": "f[B 8]"},
+                "outputs": {"x": "map.y"},
+                "nodes": {"map": linear},
+            }
+        },
+        "nodes": {
+            "first": linear,
+            "stack": {"block": "layer", "in": {"x": "first.y"}, "repeat": 3, "carry": ["x"]},
+        },
+    }
+
+    def notes(*weights: str) -> dict[str, list[str]]:
+        value = {**spec, "tie": [["first.weight", *weights]]}
+        picture = lay_out_graph(check(loaded(value).form, registry()))
+        return {name: box.notes for name, box in picture.boxes.items() if box.notes}
+
+    stack = [f"stack.{copy}.map.weight" for copy in range(3)]
+    assert notes(stack[1])["node/stack.*.map"] == ["shared weight of copy 1"]
+    assert notes(*stack[1:])["node/stack.*.map"] == ["shared weight of copies 1 and 2"]
+    assert notes(*stack) == {
+        "node/first": ["shared weight"],
+        "node/stack.*.map": ["shared weight"],
+    }

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
-from weft.graphs.draw.diagram import draw, sketch
+from weft.graphs.draw.diagram import draw, figure, sketch
 from weft.graphs.draw.picture import Picture
 from weft.graphs.draw.placement import Placement
 from weft.graphs.draw.positions import positions
 from weft.graphs.draw.routes import route
+from weft.graphs.ir.canonical import canonical
 from weft.graphs.ir.graph import Graph
 from weft.specs.load import loaded
 
@@ -43,14 +45,14 @@ def routed(graph: Graph, **settings: Any) -> tuple[Picture, Placement]:
 
 
 @pytest.fixture(scope="module", params=FIGURES)
-def figure(request: pytest.FixtureRequest) -> tuple[Picture, Placement]:
+def parts(request: pytest.FixtureRequest) -> tuple[Picture, Placement]:
     """Return the figure of one of several specs."""
     return routed(shipped(request.param))
 
 
-def test_all_lines_are_level_or_upright(figure: tuple[Picture, Placement]) -> None:
+def test_all_lines_are_level_or_upright(parts: tuple[Picture, Placement]) -> None:
     """As in published figures: residual paths and all other wires have corners."""
-    _, placement = figure
+    _, placement = parts
 
     for ends, curves in placement.wires.items():
         for curve in curves:
@@ -58,9 +60,9 @@ def test_all_lines_are_level_or_upright(figure: tuple[Picture, Placement]) -> No
                 assert abs(x - to_x) < 2 or abs(y - to_y) < 2, ends
 
 
-def test_no_wire_leads_through_a_box(figure: tuple[Picture, Placement]) -> None:
+def test_no_wire_leads_through_a_box(parts: tuple[Picture, Placement]) -> None:
     """A wire touches the boxes at its ends alone, and these at their edges."""
-    picture, placement = figure
+    picture, placement = parts
     rects = [placement.rect(n) for n in placement.at if picture.boxes[n].shape != "join"]
 
     for ends, curves in placement.wires.items():
@@ -75,9 +77,9 @@ def test_no_wire_leads_through_a_box(figure: tuple[Picture, Placement]) -> None:
                 assert is_clear, ends
 
 
-def test_boxes_are_in_their_frames_and_apart(figure: tuple[Picture, Placement]) -> None:
+def test_boxes_are_in_their_frames_and_apart(parts: tuple[Picture, Placement]) -> None:
     """Also after frames have been made narrower, and stacks have been moved together."""
-    picture, placement = figure
+    picture, placement = parts
 
     for frame in picture.root.below():
         left, low, right, high = placement.frames[frame.path]
@@ -193,6 +195,20 @@ def test_a_template_in_a_slot_is_drawn_and_formulas_are_written_as_in_figures() 
         ("times", "×"),
     ]
     assert frame.path in placement.frames
+
+
+@pytest.mark.parametrize("name", ["gnmt-small", "r-drop-translation"])
+def test_a_figure_does_not_depend_on_the_order_of_keys(name: str) -> None:
+    """Nor on whether templates and variants are written out."""
+    graph = shipped(name)
+    value = json.loads(json.dumps(canonical(graph)))
+    turned = json.loads(json.dumps(value), object_pairs_hook=lambda pairs: dict(reversed(pairs)))
+
+    figures = {
+        figure(*sketch(check(loaded(form).form, registry()), style="paper")).source
+        for form in (value, turned)
+    }
+    assert figures == {figure(*sketch(graph, style="paper")).source}
 
 
 def test_a_figure_can_be_drawn_in_every_format(tmp_path: Any) -> None:
