@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from weft.runtime.cli.main import main
@@ -19,16 +20,16 @@ COMMANDS = (
 )
 
 
-def spec() -> dict[str, object]:
-    """Return a spec whose description and names have control characters."""
+def spec() -> dict[str, Any]:
+    """Return a valid spec whose descriptions have control characters."""
     return {
         "format": 1,
         "name": "hostile",
         "doc": HOSTILE,
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},
-        "nodes": {f"a{HOSTILE}": {"use": "layer_norm@1", "in": {"x": "x"}}},
-        "outputs": {"y": f"a{HOSTILE}.y"},
+        "nodes": {"a": {"use": "layer_norm@1", "in": {"x": "x"}, "doc": HOSTILE}},
+        "outputs": {"y": "a.y"},
     }
 
 
@@ -41,11 +42,13 @@ def test_nothing_that_is_printed_commands_a_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Neither the result nor the findings, also if the output is piped into a pager."""
-    text = json.dumps({**spec(), **({f"key{HOSTILE}": HOSTILE} if broken else {})})
+    hostile = {f"a{HOSTILE}": {"use": "layer_norm@1", "in": {"x": "x"}}}
+    wrong = {f"key{HOSTILE}": HOSTILE, "nodes": {**spec()["nodes"], **hostile}} if broken else {}
+    text = json.dumps({**spec(), **wrong})
     path = tmp_path / "spec.json"
     path.write_text(text, encoding="utf-8")
 
-    main([command[0], str(path), *command[1:]])
+    assert main([command[0], str(path), *command[1:]]) == broken
 
     printed = "".join(capsys.readouterr())
     assert printed
@@ -56,8 +59,7 @@ def test_an_expanded_spec_is_the_same_spec(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its control characters are written as JSON writes them."""
-    nodes = {"nodes": {"a": {"use": "layer_norm@1", "in": {"x": "x"}}}, "outputs": {"y": "a.y"}}
-    (tmp_path / "spec.json").write_text(json.dumps({**spec(), **nodes}))
+    (tmp_path / "spec.json").write_text(json.dumps(spec()))
 
     assert main(["expand", str(tmp_path / "spec.json")]) == 0
 

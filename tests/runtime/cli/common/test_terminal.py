@@ -63,6 +63,15 @@ def test_a_file_gets_a_few_plain_lines() -> None:
     assert "\x1b" not in out.getvalue()
 
 
+def test_a_logged_line_commands_no_terminal() -> None:
+    """A line of a training may quote a stranger's file."""
+    out = io.StringIO()
+
+    Reporter(Console(file=out, width=200)).log("a\x1b[2Jb\x9bc")
+
+    assert out.getvalue() == "a\\u001b[2Jb\\u009bc\n"
+
+
 def test_a_line_says_how_long_the_rest_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 100 updates, 20 took 10 minutes since the first report, so 70 take 35."""
     out, clock = io.StringIO(), iter([0.0, 600.0])
