@@ -111,6 +111,8 @@ class _Carrying:
         return self._names[template]
 
     def _carry(self, template: str) -> str:
+        if not template:
+            raise _ImpossibleError  # of the spec itself; nodes without their form use "", too
         uses = list(_uses_of(self.spec, template))
         if not uses or any(_chooses(value, template) for value in _params_of(self.spec)):
             raise _ImpossibleError

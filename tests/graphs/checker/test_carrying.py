@@ -228,6 +228,22 @@ def test_a_mask_is_carried_through_nested_templates(tmp_path: Path) -> None:
     assert (finding.code, list(weft.check(path))) == ("D02", [])
 
 
+def test_beside_a_node_without_a_form_nothing_is_carried_into_the_spec(tmp_path: Path) -> None:
+    """Such a node uses the name "", which is that of the spec around the templates."""
+    wrong = template({"use": "layer_norm@1", "in": {"x": "key"}})
+    inputs = {"x": "f[B S d]", "key": "f[B S d]"}
+    broken = template(NORM, inputs=inputs, nodes={"node": NORM, "informed": "x + z"})
+    spec = spec_of({"layer": wrong, "other": broken}, stack=STACK)
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+
+    findings = weft.check(tmp_path / "spec.json")
+
+    assert {finding.at for finding in findings} >= {
+        "/blocks/layer/nodes/node/in/x",
+        "/blocks/other/nodes/informed",
+    }
+
+
 @pytest.mark.integration
 def test_the_command_fixes_two_readers_in_one_template(tmp_path: Path) -> None:
     """The second one reads the input that the first one needed."""
