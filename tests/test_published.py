@@ -14,66 +14,12 @@ from weft.graphs.draw.diagram import diagram
 from weft.runtime.prove.prove import prove
 from weft.runtime.train.plan import load_run, plan_run
 
-FOLDER = Path(__file__).parents[1] / "examples/published"
+from .runtime.entries import PUBLISHED
+from .runtime.entries import PUBLISHED_FOLDER as FOLDER
+
 RUNS = sorted(FOLDER.glob("*-run.json"))
 SPECS = sorted({*FOLDER.glob("*.json")} - {*RUNS})
-SMALL: dict[str, dict[str, Any]] = {
-    "branchformer": {"d_model": 16, "heads": 2, "layers": 2},
-    "canon-layers": {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 1},
-    "cross-layer-attention": {"d_model": 16, "heads": 4, "kv_heads": 2, "pairs": 2},
-    "deepnet": {"d_model": 16, "heads": 2, "layers": 2},
-    "deliberation": {"d_model": 16, "heads": 2, "layers": 2},
-    "differential": {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 2},
-    "confident-translator": {"d_model": 16, "heads": 2, "layers": 1},
-    "dynamic-tanh": {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 1},
-    "e-branchformer": {"d_model": 16, "heads": 2, "layers": 2},
-    "forgetting": {"d_model": 16, "heads": 2, "layers": 2},
-    "gated-attention": {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 1},
-    "gated-attention-unit": {"d_model": 24, "layers": 1, "d_shared": 8, "n": 5},
-    "griffin": {"d_model": 16, "heads": 2, "layers": 3},
-    "guided-alignment": {"d_model": 16, "heads": 2, "layers": 2},
-    "hyena": {"d_model": 8, "layers": 1, "d_filter": 6, "bands": 3, "longest": 16},
-    "hyper-connections": {"d_model": 16, "heads": 2, "layers": 2, "streams": 3},
-    "latent-attention": {
-        "d_model": 16,
-        "heads": 2,
-        "d_head": 8,
-        "d_latent": 6,
-        "d_ff": 16,
-        "layers": 2,
-    },
-    "layer-wise-coordination": {"d_model": 16, "heads": 2, "layers": 2},
-    "learned-mix": {"d_model": 16, "heads": 2, "layers": 1},
-    "macaron": {"d_model": 16, "heads": 2, "layers": 1},
-    "megabyte": {
-        "patch": 3,
-        "d_byte": 4,
-        "heads": 2,
-        "layers": 1,
-        "d_local": 8,
-        "local_heads": 2,
-        "local_layers": 1,
-    },
-    "mixture-of-depths": {"d_model": 16, "heads": 2, "layers": 2, "capacity": 0.5},
-    "mixture-of-recursions": {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 3},
-    "multi-token": {"d_model": 16, "heads": 2, "layers": 1},
-    "multi-source": {"d_model": 16, "heads": 2, "d_ff": 16, "layers": 2},
-    "ngpt": {"d_model": 8, "heads": 2, "layers": 2},
-    "nystrom": {"d_model": 16, "heads": 2, "layers": 1, "landmarks": 4, "kernel": 3},
-    "primer": {"d_model": 16, "heads": 2, "layers": 1, "max_length": 16},
-    "resformer": {"d_model": 16, "heads": 2, "layers": 3},
-    "retnet": {"d_model": 16, "heads": 2, "layers": 2},
-    "sink-token": {"d_model": 16, "heads": 2, "layers": 1},
-    "softmax-off-by-one": {"d_model": 16, "heads": 2, "layers": 1},
-    "ssru": {"d_model": 16, "heads": 2, "layers": 1},
-    "streaming": {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 1, "sinks": 2, "window": 3},
-    "talking-heads": {"d_model": 16, "heads": 4, "d_ff": 16, "layers": 2},
-    "transparent-attention": {"d_model": 16, "heads": 2, "layers": 2},
-    "transformer-xl": {"d_model": 16, "heads": 4, "d_ff": 16, "layers": 2},
-    "ttt-linear": {"d_model": 8, "heads": 2, "d_ff": 12, "layers": 1, "batch": 3},
-    "xlstm": {"d_model": 8, "heads": 2, "layers": 2},
-}
-"""Small sizes of the specs that decode."""
+DECODING = [file.stem for file in SPECS if weft.load(file).graph().step_axis]
 
 
 @pytest.mark.parametrize("file", SPECS, ids=lambda file: file.stem)
@@ -93,23 +39,16 @@ def test_a_spec_is_drawn(file: Path) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", DECODING)
 def test_decoding_gives_the_outputs_of_the_parallel_pass(name: str) -> None:
     """Over 11 positions, more than a window or a kernel; gradients reach every parameter."""
-    spec = weft.load(FOLDER / f"{name}.json", **SMALL[name] | {"vocab": 12})
+    spec = weft.load(FOLDER / f"{name}.json", **PUBLISHED[name])
 
     proof = prove(spec, sizes={"T": 11}, only=["steps", "causality", "gradients"])
 
     assert {one.name: one.outcome for one in proof.properties} == dict.fromkeys(
         ("steps", "causality", "gradients"), "passed"
     )
-
-
-def test_all_specs_that_decode_are_stepped() -> None:
-    """None is missing in `SMALL`."""
-    decoding = {file.stem for file in SPECS if weft.load(file).graph().step_axis}
-
-    assert decoding == set(SMALL)
 
 
 @pytest.mark.parametrize("file", RUNS, ids=lambda file: file.stem)
@@ -169,7 +108,7 @@ def test_padding_changes_no_frame_of_a_conformer() -> None:
 
 def test_primer_with_kernels_that_copy_is_a_transformer_with_squared_relu() -> None:
     """Kernels of 0, 0 and 1 leave queries, keys and values as they are; others do not."""
-    sizes = SMALL["primer"] | {"vocab": 12}
+    sizes = PUBLISHED["primer"]
     primer = weft.build(weft.load(FOLDER / "primer.json", **sizes), seed=1).eval()
     plain = weft.build(weft.load("gpt2", **sizes, activation="squared_relu"), seed=2).eval()
     weights = primer.state_dict()
@@ -190,21 +129,20 @@ def test_keys_and_values_of_latent_attention_are_maps_of_the_compressed_vector()
 
     Decoding stores this vector alone, for 7 positions of 2 layers.
     """
-    sizes = SMALL["latent-attention"]
-    weights = weft.load(FOLDER / "latent-attention.json", **sizes).graph().weights()
+    spec = weft.load(FOLDER / "latent-attention.json", **PUBLISHED["latent-attention"])
+    weights = spec.graph().weights()
     path = "decoder.0.attention.f"
 
     assert weights[f"{path}.compress.weight"] == (6, 16)
     assert weights[f"{path}.attention.key.weight"] == (2 * (8 + 4), 6)
     assert weights[f"{path}.attention.value.weight"] == (2 * 8, 6)
-    spec = weft.load(FOLDER / "latent-attention.json", **sizes, vocab=12)
     kept = state_by_node(spec.graph(), {"B": 1, "T": 7})
     assert kept == {"decoder.*.attention/f.attention": 2 * 7 * 6 * 4}  # 4 bytes of 6 floats
 
 
 def test_layers_of_transformer_xl_share_the_vectors_of_contents_and_positions() -> None:
     """The vectors u and v have no index of the layer in section 3.3; the maps of distances have."""
-    sizes = SMALL["transformer-xl"] | {"vocab": 12}
+    sizes = PUBLISHED["transformer-xl"]
     model = weft.build(weft.load(FOLDER / "transformer-xl.json", **sizes), seed=1)
     layers: list[Any] = [model.get_submodule(f"decoder.{i}.attention.f.position") for i in (0, 1)]
     first, second = layers
@@ -216,7 +154,7 @@ def test_layers_of_transformer_xl_share_the_vectors_of_contents_and_positions() 
 
 def test_decoding_stores_the_keys_and_values_of_a_pair_of_layers_once() -> None:
     """Two pairs store 7 positions of 2 x 8 floats each, and not 4 layers; as does the formula."""
-    sizes = SMALL["cross-layer-attention"] | {"vocab": 12}
+    sizes = PUBLISHED["cross-layer-attention"]
     spec = weft.load(FOLDER / "cross-layer-attention.json", **sizes)
     model: Any = weft.build(spec, seed=1)
 

@@ -76,6 +76,7 @@ WITH_DROPOUT = pytest.mark.parametrize(
 
 
 @pytest.mark.integration
+@pytest.mark.exact
 @EVERY_CASE
 def test_outputs_have_the_declared_types(block: BlockType) -> None:
     """The inferred shape is the shape that torch computes, for every size of an axis."""
@@ -97,6 +98,7 @@ def test_outputs_have_the_declared_types(block: BlockType) -> None:
         )
 
 
+@pytest.mark.exact
 @EVERY_CASE
 def test_the_weights_formula_names_every_parameter(block: BlockType) -> None:
     """Costs, ties and checkpoints use the formula, without torch."""
@@ -110,6 +112,7 @@ def test_the_weights_formula_names_every_parameter(block: BlockType) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.exact
 @EVERY_CASE
 def test_flop_formulas_equal_the_counts_of_torch(block: BlockType) -> None:
     """Each formula against torch's counter, which does not see inside fused kernels.
@@ -378,6 +381,7 @@ def test_dropout_works_in_training_only(block: BlockType) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.exact
 @WITH_DROPOUT
 def test_a_training_run_with_one_seed_drops_the_same_numbers(block: BlockType) -> None:
     """Dropout uses only torch's own generator."""
@@ -393,6 +397,7 @@ def test_a_training_run_with_one_seed_drops_the_same_numbers(block: BlockType) -
     assert torch.equal(first, second)
 
 
+@pytest.mark.exact
 @EVERY_CASE
 def test_initialize_draws_every_weight_from_the_generator(block: BlockType) -> None:
     """Weights depend only on the seed, not on the previous contents of memory."""

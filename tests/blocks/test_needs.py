@@ -12,6 +12,8 @@ from weft.graphs.ir.block_type import Needs, Unwired
 from weft.runtime.codegen.build import build
 from weft.specs.load import loaded
 
+pytestmark = pytest.mark.exact
+
 MARKED = [
     (block.key, name, mark)
     for block in registry()

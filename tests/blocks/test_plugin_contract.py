@@ -21,6 +21,8 @@ from weft.runtime.codegen.build import build
 from weft.specs.findings import InputError, SpecError
 from weft.specs.load import loaded
 
+pytestmark = pytest.mark.exact
+
 EVERY_BLOCK = pytest.mark.parametrize("block", standard(), ids=[one.key for one in standard()])
 
 

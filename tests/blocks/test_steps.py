@@ -61,6 +61,7 @@ DTYPES = {"float32": torch.float32, "bool": torch.bool, "int64": torch.int64}
 
 
 @pytest.mark.integration
+@pytest.mark.exact
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("block", STEPPED.values(), ids=STEPPED.keys())
 def test_state_formulas_equal_the_tensors_that_decoding_keeps(

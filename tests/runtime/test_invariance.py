@@ -26,66 +26,23 @@ from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.specs.load import FOLDERS
 from weft.specs.reader import SHIPPED, find, read_json
 
-from .test_shipped import ENTRIES, LENGTH, SENTENCES, STEP_LENGTH
+from .entries import ENTRIES, PUBLISHED, PUBLISHED_FOLDER, few_fast
+from .test_shipped import LENGTH, SENTENCES, STEP_LENGTH
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "published"
-SMALL = {"d_model": 16, "d_ff": 24, "heads": 2, "layers": 1, "vocab": 20}
-PUBLISHED: dict[str, dict[str, Any]] = {
-    "branchformer": SMALL,
-    "canon-layers": {**SMALL, "d_ff": 24},
-    "confident-translator": SMALL,
-    "conformer": {**SMALL, "layers": 2},
-    "cross-layer-attention": {"d_model": 16, "d_ff": 24, "heads": 2, "pairs": 1, "vocab": 20},
-    "deepnet": {**SMALL, "layers": 2},
-    "deliberation": SMALL,
-    "dynamic-tanh": {**SMALL, "d_ff": 24},
-    "forgetting": SMALL,
-    "gated-attention": {**SMALL, "d_ff": 24},
-    "griffin": {**SMALL, "layers": 3},
-    "guided-alignment": {**SMALL, "layers": 2},
-    "hyper-connections": {**SMALL, "layers": 2, "streams": 3},
-    "last-four-layers": {**SMALL, "layers": 4},
-    "latent-attention": {**SMALL, "d_head": 4, "d_latent": 8, "d_rotary": 4},
-    "layer-wise-coordination": {**SMALL, "layers": 2},
-    "learned-mix": SMALL,
-    "macaron": SMALL,
-    "mixture-of-depths": {"d_model": 16, "heads": 2, "layers": 2, "vocab": 20},
-    "multi-source": {**SMALL, "first_vocab": 20, "second_vocab": 20},
-    "multi-token": SMALL,
-    "perceiver": {"d_model": 16, "heads": 2, "depth": 2, "latents": 4, "vocab": 20},
-    "primer": SMALL,
-    "realformer": SMALL,
-    "resformer": {**SMALL, "layers": 3},
-    "retnet": SMALL,
-    "sink-token": SMALL,
-    "softmax-off-by-one": SMALL,
-    "ssru": SMALL,
-    "talking-heads": SMALL,
-    "transformer-xl": SMALL,
-    "transparent-attention": {**SMALL, "layers": 2},
-    "biaffine": {"d_model": 8, "d_arc": 6, "d_relation": 4, "d_word": 6, "layers": 2, "vocab": 20},
-    "cpc-encoder": {"d_model": 8, "d_context": 6},
-    "differential": {**SMALL, "layers": 2},
-    "funnel": {**SMALL, "layers": 2, "decoder_layers": 1},
-    "hyena": {"d_model": 8, "layers": 1, "d_filter": 6, "bands": 3, "longest": 16, "vocab": 20},
-    "megabyte": {"patch": 3, "d_byte": 4, "heads": 2, "layers": 1, "d_local": 8, "local_heads": 2},
-    "mixture-of-recursions": {**SMALL, "layers": 3},
-    "ngpt": {"d_model": 8, "heads": 2, "layers": 2, "vocab": 20},
-    "nystrom": {**SMALL, "landmarks": 4, "kernel": 3},
-    "streaming": {**SMALL, "sinks": 2, "window": 3},
-    "ttt-linear": {"d_model": 8, "heads": 2, "d_ff": 12, "layers": 1, "batch": 3, "vocab": 20},
-    "xlstm": {"d_model": 8, "heads": 2, "layers": 2, "vocab": 20},
-}
-"""Examples to params that make them small."""
 ELSEWHERE = {"cpc-classifier", "e-branchformer", "gated-attention-unit"}
 """Examples whose copies have findings: specs that two of them read are beside them, and only a
 requirement reads the inherited `heads` of the other."""
 SPECS = {name: entry["small"] for name, entry in ENTRIES.items()}
-SPECS |= {str(EXAMPLES / f"{name}.json"): params for name, params in PUBLISHED.items()}
+SPECS |= {
+    str(PUBLISHED_FOLDER / f"{name}.json"): params
+    for name, params in PUBLISHED.items()
+    if name not in ELSEWHERE
+}
 UNUSUAL = Path(__file__).parents[1] / "graphs" / "unusual"
 SPECS |= {str(UNUSUAL / f"{name}.json"): {} for name in ("wavenet", "functions")}
 """Templates that are used with params, also with the number of the copy."""
 EVERY = pytest.mark.parametrize("name", SPECS, ids=lambda name: Path(name).stem)
+FEW = few_fast(SPECS)
 OBJECTIVES = sorted(path.stem for path in (SHIPPED / "objectives").glob("*.json"))
 LOOKS: list[dict[str, Any]] = [{"form": "folded"}, {"form": "expanded"}, {"style": "paper"}]
 
@@ -259,11 +216,11 @@ def assert_described_alike(name: str, folder: Path) -> None:
 
 def test_every_example_is_compared() -> None:
     """All but runs and objectives, which other tests train."""
-    values = {path: json.loads(path.read_text("utf-8")) for path in EXAMPLES.glob("*.json")}
+    values = {path: json.loads(path.read_text("utf-8")) for path in PUBLISHED_FOLDER.glob("*.json")}
     files = [path for path, value in values.items() if "objective" not in value]
     models = {path.stem for path in files if weft.load(path).graph().deploy is None}
 
-    assert models == {*PUBLISHED, *ELSEWHERE}
+    assert models == {*PUBLISHED} | ELSEWHERE
 
 
 @pytest.mark.integration
@@ -343,7 +300,7 @@ def as_written(name: str) -> tuple[nn.Module, dict[str, Tensor], Results]:
 
 
 @pytest.mark.integration
-@EVERY
+@FEW
 def test_expanded_and_shuffled_specs_compute_the_same(name: str, tmp_path: Path) -> None:
     """With weights of one seed and dropout of one seed; the outputs depend on names alone."""
     model, inputs, expected = as_written(name)
@@ -354,7 +311,7 @@ def test_expanded_and_shuffled_specs_compute_the_same(name: str, tmp_path: Path)
 
 
 @pytest.mark.integration
-@EVERY
+@FEW
 def test_a_checkpoint_opens_and_computes_the_same(name: str, tmp_path: Path) -> None:
     """What was trained can be used."""
     model, inputs, expected = as_written(name)
@@ -389,7 +346,7 @@ def as_template(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.integration
-@EVERY
+@FEW
 def test_a_spec_taken_in_as_a_template_computes_the_same(name: str, tmp_path: Path) -> None:
     """As written, and with shuffled keys."""
     model, inputs, expected = as_written(name)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import json
 import re
-import runpy
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,13 +35,8 @@ from weft.runtime.codegen.build import build
 from weft.specs.load import load
 from weft.specs.reader import SHIPPED
 
-MODELS: dict[str, dict[str, Any]] = {}
-VARIANTS: dict[str, dict[str, Any]] = {}
-for _file in sorted((Path(__file__).parent / "models").glob("*.py")):
-    _names = runpy.run_path(str(_file))
-    MODELS |= _names.get("MODELS", {})
-    VARIANTS |= _names.get("VARIANTS", {})
-ENTRIES = MODELS | VARIANTS
+from .entries import ENTRIES, MODELS, VARIANTS, few_fast, small
+
 EVERY = pytest.mark.parametrize("name", ENTRIES)
 STEP_LENGTH, LENGTH = 7, 40
 """Positions of the step axis, and of any other time axis."""
@@ -60,12 +54,6 @@ def graph(name: str, **params: Any) -> Graph:
 def shipped(name: str) -> Graph:
     """Return a shipped spec, checked."""
     return graph(name)
-
-
-@functools.cache
-def small(name: str) -> Graph:
-    """Return a shipped spec, checked, at its small size."""
-    return graph(name, **ENTRIES[name]["small"])
 
 
 def sizes_of(name: str, made: Graph) -> dict[str, int]:
@@ -124,11 +112,11 @@ def loss_of(made: Graph, outputs: Mapping[str, Tensor]) -> Tensor:
 TRANSLATORS = [
     name
     for name in ENTRIES
-    if set(inputs := shipped(name).inputs) == {"source", "source_mask", "target"}
+    if set(inputs := small(name).inputs) == {"source", "source_mask", "target"}
     and inputs["source"].kind == "ids"
 ]
-STEPPED = [name for name in ENTRIES if shipped(name).step_axis]
-PADDED = [name for name in ENTRIES if any(t.kind == "mask" for t in shipped(name).inputs.values())]
+STEPPED = [name for name in ENTRIES if small(name).step_axis]
+PADDED = [name for name in ENTRIES if any(t.kind == "mask" for t in small(name).inputs.values())]
 
 
 def test_all_that_is_shipped_is_here_and_nothing_else() -> None:
@@ -332,7 +320,7 @@ def test_translators_have_the_interface_of_the_transformer(name: str) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", TRANSLATORS)
+@few_fast(TRANSLATORS)
 def test_padding_of_the_source_does_not_change_the_logits(name: str) -> None:
     """A sentence gives the same logits by itself and in a batch with a longer one."""
     made = small(name)

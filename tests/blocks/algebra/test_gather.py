@@ -11,6 +11,8 @@ from weft.graphs.passes.unpad import plan_unpad
 
 from ..single_node import computed, findings_of, graph_of, spec_of, type_of
 
+pytestmark = pytest.mark.exact
+
 SIZES = {"b": 2, "t": 3, "s": 5, "v": 7, "d": 4, "e": 3, "n": 2}
 TYPES = {"b": "B", "t": "T", "s": "S", "v": "7", "d": "4", "e": "3", "n": "2"}
 

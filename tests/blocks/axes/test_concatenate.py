@@ -10,6 +10,8 @@ from torch import Tensor
 
 from ..single_node import computed, findings_of, spec_of, type_of
 
+pytestmark = pytest.mark.exact
+
 
 def nested(*shape: int, start: int = 0) -> Tensor:
     """Return consecutive numbers."""

@@ -10,6 +10,8 @@ from weft.runtime.prove.prove import prove
 
 from ..single_node import computed, findings_of, graph_of, spec_of, type_of
 
+pytestmark = pytest.mark.exact
+
 IDS = torch.tensor([[5, 6, 7, 2, 0], [8, 9, 2, 0, 0]])
 MASK = IDS != 0
 

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from ..single_node import computed, findings_of, results_of, spec_of, type_of
 
+pytestmark = pytest.mark.exact
+
 X = torch.arange(2 * 6 * 4.0).view(2, 6, 4)
 IDS = torch.tensor([[3, 5, 6, 2, 0, 0], [3, 7, 8, 9, 4, 2]])
 

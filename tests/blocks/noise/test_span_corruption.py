@@ -8,6 +8,8 @@ from torch import Tensor
 from weft.blocks.noise.span_corruption import SPAN_CORRUPTION
 from weft.blocks.noise.span_corruption_module import SpanCorruption
 
+pytestmark = pytest.mark.exact
+
 VOCABULARY, SENTINELS = 400, 100
 
 

@@ -12,6 +12,8 @@ from weft.blocks.noise.structure_module import (
     PrefixMask,
 )
 
+pytestmark = pytest.mark.exact
+
 IDS = torch.tensor([[5, 6, 7, 1, 0], [8, 9, 1, 0, 0]])
 
 

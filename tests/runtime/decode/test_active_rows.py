@@ -6,18 +6,12 @@ keys and values, hidden states, last inputs, sums, or constant values.
 
 from __future__ import annotations
 
-import functools
 import math
-import runpy
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.registry import registry
-from weft.graphs.checker.check import check
-from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build
 from weft.runtime.decode import active_rows as active
 from weft.runtime.decode import forced_prefix
@@ -29,36 +23,17 @@ from weft.runtime.decode.settings import (
     Sampling,
 )
 from weft.runtime.decode.stepper import ModelStepper
-from weft.specs.load import load
 
+from ..entries import ENTRIES, small
 from .continued import continued
 
 PAD, END, BEGIN = 0, 1, 3
 SPECIAL_TOKENS = SpecialTokens(BEGIN, END, PAD)
 
 
-def entries() -> dict[str, dict[str, Any]]:
-    """Return the params that make shipped specs small."""
-    found = {}
-    for file in sorted((Path(__file__).parents[1] / "models").glob("*.py")):
-        names = runpy.run_path(str(file))
-        both = {**names.get("MODELS", {}), **names.get("VARIANTS", {})}
-        found |= {name: entry["small"] for name, entry in both.items()}
-    return found
-
-
-SMALL = entries()
-
-
-@functools.cache
-def graph_of(name: str) -> Graph:
-    """Return a shipped spec, checked, at its small size."""
-    return check(load(name).form, registry(), SMALL[name])
-
-
 def translates(name: str) -> bool:
     """Return whether a spec reads a source and writes a target step by step."""
-    made = graph_of(name)
+    made = small(name)
     kinds = {port: type_.kind for port, type_ in made.inputs.items()}
     wanted = {"source": "ids", "source_mask": "mask", "target": "ids"}
     return made.step_axis is not None and kinds == wanted
@@ -85,7 +60,7 @@ EVERY = pytest.mark.parametrize(
     "name",
     [
         *DIFFERENT,
-        *(pytest.param(name, marks=pytest.mark.slow) for name in SMALL if name not in DIFFERENT),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ENTRIES if name not in DIFFERENT),
     ],
 )
 MEMORIES = pytest.mark.parametrize("name", ["transformer-tiny", "gnmt-small", "conv-s2s"])
@@ -94,7 +69,7 @@ MEMORIES = pytest.mark.parametrize("name", ["transformer-tiny", "gnmt-small", "c
 
 def made(name: str) -> nn.Module:
     """Return a small model whose weights give clearly different logits."""
-    model = build(graph_of(name)).eval()
+    model = build(small(name)).eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weight in model.parameters():
@@ -104,7 +79,7 @@ def made(name: str) -> nn.Module:
 
 def requests(name: str, begins: tuple[int, ...] = (0,) * 5) -> list[Request]:
     """Return sources of 2 to 9 ids, whose outputs have forced prefixes of the given lengths."""
-    size = min(int(type_.size or 0) for type_ in graph_of(name).inputs.values() if type_.size)
+    size = min(int(type_.size or 0) for type_ in small(name).inputs.values() if type_.size)
     generator = torch.Generator().manual_seed(7)
 
     def ids(count: int) -> list[int]:
@@ -274,7 +249,7 @@ def test_every_search_reads_the_prefix_in_one_step(
     """With a large vocabulary, only a few positions at a time."""
     model, given = made(name), requests(name, (5, 4, 7, 4, 4))
     calls = steps_of(monkeypatch)
-    size = int(graph_of(name).inputs["target"].size or 0)
+    size = int(small(name).inputs["target"].size or 0)
     monkeypatch.setattr(
         forced_prefix, "NUMBERS", 2 * size * 5 * search.get("beam", search.get("samples", 2))
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,8 @@ from weft.runtime.cli.main import main
 from weft.runtime.prove.prove import prove
 from weft.runtime.prove.report import PROPERTIES
 
-ENTRIES: dict[str, dict[str, Any]] = {}
-for _file in sorted((Path(__file__).parents[1] / "models").glob("*.py")):
-    _names = runpy.run_path(str(_file))
-    ENTRIES |= _names.get("MODELS", {}) | _names.get("VARIANTS", {})
+from ..entries import ENTRIES
+
 FEW = ("transformer-tiny", "conv-s2s", "mistral", "bert", "parsing-span", "whisper")
 """Specs of different families for the fast tests."""
 UNMASKED = {

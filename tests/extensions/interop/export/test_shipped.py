@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import runpy
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -23,11 +22,9 @@ from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError
 from weft.specs.load import load
 
+from ....runtime.entries import ENTRIES
+
 ROOT = Path(__file__).parents[4]
-ENTRIES: dict[str, dict[str, Any]] = {}
-for _file in sorted((ROOT / "tests" / "runtime" / "models").glob("*.py")):
-    _names = runpy.run_path(str(_file))
-    ENTRIES |= _names.get("MODELS", {}) | _names.get("VARIANTS", {})
 SHIPPED = sorted(
     path.stem
     for folder in ("models", "variants")

@@ -24,8 +24,9 @@ from weft.runtime.train.losses import ObjectiveLosses
 from weft.specs.load import load
 from weft.specs.reader import shipped_names
 
+from ...entries import ENTRIES
 from .test_specs import assert_equal_but_for, tied
-from .test_unpad import ENTRIES, models_of
+from .test_unpad import models_of
 
 pytestmark = pytest.mark.integration
 OWN = ("labels", "tags", "leaves", "nodes", "max_length", "vocab", "source_vocab", "target_vocab")
@@ -136,7 +137,11 @@ def settings(graph: Graph, *passes: PassName) -> Settings:
     return Settings(activation_checkpointing=layers_of(graph), without=without)
 
 
-@pytest.mark.parametrize("passes", [*((name,) for name in CHANGING), CHANGING], ids="+".join)
+@pytest.mark.parametrize(
+    "passes",
+    [CHANGING, *(pytest.param((name,), marks=pytest.mark.slow) for name in CHANGING)],
+    ids="+".join,
+)
 @pytest.mark.parametrize("name", shipped_names("objectives"))
 def test_losses_and_gradients_stay_the_same(name: str, passes: tuple[PassName, ...]) -> None:
     """On padded rows, without dropout; fused losses are computed in float32."""
@@ -156,7 +161,10 @@ def test_losses_and_gradients_stay_the_same(name: str, passes: tuple[PassName, .
     torch.testing.assert_close(gradients, others, rtol=1e-5, atol=1e-6 * largest)
 
 
-@pytest.mark.parametrize("others", [(), CHANGING], ids=["alone", "with the others"])
+@pytest.mark.parametrize(
+    "others",
+    [pytest.param((), marks=pytest.mark.slow, id="alone"), pytest.param(CHANGING, id="all")],
+)
 @pytest.mark.parametrize("name", shipped_names("objectives"))
 def test_weights_that_are_cast_once_give_the_results_of_autocast(
     name: str, others: tuple[PassName, ...]

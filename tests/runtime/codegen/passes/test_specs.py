@@ -1,7 +1,7 @@
-"""Casts, kernels and activation checkpointing leave the results of every shipped spec.
+"""Casts, kernels and activation checkpointing leave the results of shipped specs.
 
-`test_unpad.py` compares unpadding on every spec, and `test_objectives.py` all passes on every
-objective.  Models are small, and rows end in padding.
+`test_unpad.py` compares unpadding, and `test_objectives.py` all passes on every objective.  Models
+are small, and rows end in padding; those that are not slow have all blocks among them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from weft.graphs.passes.pipeline import NAMES, PassName, Settings, after
 from weft.graphs.passes.unpad import plan_unpad
 from weft.runtime.codegen.build import build
 
-from .test_unpad import ENTRIES, batch_of, models_of, small, varlen_attn
+from ...entries import ENTRIES, few_fast, small
+from .test_unpad import batch_of, models_of, varlen_attn
 
 pytestmark = pytest.mark.integration
 KERNELS = [("torch", "fused"), ("torch", "blocked"), ("onednn", "plain")]
@@ -112,7 +113,7 @@ def assert_equal_but_for(sums: set[str], found: Results, expected: Results) -> N
         torch.testing.assert_close(found[path], expected[path], rtol=0, atol=1e-6 * largest)
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@few_fast()
 def test_weights_that_are_cast_once_give_the_results_of_autocast(name: str) -> None:
     """In bfloat16, to the bit: the same numbers are multiplied.
 
@@ -128,7 +129,7 @@ def test_weights_that_are_cast_once_give_the_results_of_autocast(name: str) -> N
     assert_equal_but_for(tied(made), found, expected)
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@few_fast()
 def test_activation_checkpointing_gives_the_same_results(name: str) -> None:
     """Of the layers of all repeats, or of all nodes where nothing repeats; with dropout.
 
@@ -170,7 +171,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 @pytest.mark.needs("oneDNN")
 @pytest.mark.parametrize("kernels", KERNELS, ids="-".join)
-@pytest.mark.parametrize("name", ENTRIES)
+@few_fast()
 def test_kernels_give_the_results_of_plain_products(
     name: str, kernels: tuple[str, str], used: set[str]
 ) -> None:
@@ -197,7 +198,7 @@ def test_kernels_give_the_results_of_plain_products(
         )
 
 
-@pytest.mark.parametrize("name", ATTENDING)
+@few_fast(ATTENDING)
 def test_the_varlen_backend_gives_the_results_of_padded_rows(
     name: str, used: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,7 +219,7 @@ def test_the_varlen_backend_gives_the_results_of_padded_rows(
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("name", ATTENDING)
+@few_fast(ATTENDING)
 def test_flex_attention_gives_the_outputs_of_plain_attention(name: str, used: set[str]) -> None:
     """In double precision and without gradients, which FlexAttention does not have on a CPU."""
     outputs = []

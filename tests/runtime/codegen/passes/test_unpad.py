@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import runpy
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -46,19 +45,10 @@ from weft.specs.findings import InputError
 from weft.specs.load import load, loaded
 from weft.specs.reader import shipped_names
 
+from ...entries import ENTRIES, few_fast, small
 from ...train.objective.conftest import MASKED, R_DROP
 
-ENTRIES: dict[str, dict[str, Any]] = {}
-for _file in sorted((Path(__file__).parents[2] / "models").glob("*.py")):
-    _names = runpy.run_path(str(_file))
-    ENTRIES |= _names.get("MODELS", {}) | _names.get("VARIANTS", {})
 ROWS, LENGTH = 3, 8
-
-
-@functools.cache
-def small(name: str) -> Graph:
-    """Return the checked graph of a shipped spec at its small size."""
-    return graph_of(load(name, ENTRIES[name]["small"]))
 
 
 def models_of(*graphs: Graph) -> list[Any]:
@@ -125,7 +115,7 @@ def learnt(
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", ENTRIES)
+@few_fast()
 def test_outputs_and_gradients_equal_those_of_padded_rows(name: str) -> None:
     """Every shipped spec agrees at non-padding tokens, or is refused with its reason."""
     made = small(name)

@@ -11,7 +11,6 @@ import importlib
 import importlib.metadata
 import inspect
 import json
-import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -36,14 +35,12 @@ from weft.specs.findings import InputError
 from weft.specs.load import LoadedSpec, load, load_child, loaded
 
 from .....objective_blocks import BLOCKS, LINE, TWICE, batch
+from .....runtime.entries import ENTRIES
+from .....runtime.test_shipped import inputs_of, perturbed
 
 pytestmark = pytest.mark.integration
 
 Make = Callable[..., Checkpoint]
-ENTRIES: dict[str, dict[str, Any]] = {}
-for _file in sorted((Path(__file__).parents[4] / "runtime" / "models").glob("*.py")):
-    _names = runpy.run_path(str(_file))
-    ENTRIES |= _names.get("MODELS", {}) | _names.get("VARIANTS", {})
 BROAD = ["transformer-base", "gnmt-small", "conv-s2s", "moe-transformer", "mamba", "t5", "bert"]
 
 
@@ -352,13 +349,12 @@ assert "weft" not in sys.modules
 @pytest.mark.slow
 def test_every_shipped_spec_is_ejected(tmp_path: Path) -> None:
     """All files run in one process without weft, with lengths that fit each spec."""
-    shipped = runpy.run_path(str(Path(__file__).parents[4] / "runtime" / "test_shipped.py"))
     wanted: dict[str, dict[str, Tensor]] = {}
     pairs = []
     for number, name in enumerate(ENTRIES):
         graph = graph_of(small(name))
-        model = shipped["perturbed"](build(graph))
-        inputs = shipped["inputs_of"](name, graph)
+        model = perturbed(build(graph))
+        inputs = inputs_of(name, graph)
         file = f"model_{number}"
         made = eject(graph, tmp_path / f"{file}.py")
         weights = {path: value.clone() for path, value in model.state_dict().items()}
