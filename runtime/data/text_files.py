@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 20
 """Bytes per read when counting lines."""
+LARGEST_LINE = 1 << 24
+"""Maximum bytes of a line: a compressed file may unpack to one that fills the memory."""
 STDIN = "standard input"
 """Name of standard input in messages."""
 
@@ -58,8 +60,8 @@ def read_lines(path: str | Path) -> Iterator[str]:
     """Yield the lines of a file, without line endings.
 
     Raises:
-        InputError: the file is missing, cannot be read or is damaged, or a line is not UTF-8; the
-            place names file and line.
+        InputError: the file is missing, cannot be read or is damaged, or a line is not UTF-8 or too
+            long; the place names file and line.
     """
     for number, raw in enumerate(raw_lines(path), start=1):
         yield decode(raw, path, number)
@@ -77,7 +79,14 @@ def raw_lines(path: str | Path | None) -> Iterator[bytes]:
     name, number = str(path or STDIN), 0
     try:
         with _open(path) as lines:
-            for number, raw in enumerate(lines, start=1):
+            bounded = iter(lambda: lines.readline(LARGEST_LINE + 1), b"")
+            for number, raw in enumerate(bounded, start=1):
+                if len(raw) > LARGEST_LINE:
+                    raise InputError(
+                        f"the line is longer than {LARGEST_LINE:,} bytes",
+                        location=f"{name}:{number}",
+                        help="write one text on each line",
+                    )
                 if number == 1:
                     _refuse_old_line_ends(raw, name)
                 yield raw

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import inspect
 import io
 import struct
@@ -21,6 +22,7 @@ from weft.runtime.data.array_files import array_of, arrays_of
 from weft.runtime.data.columns.column import Column
 from weft.runtime.data.columns.registry import COLUMNS, columns_of
 from weft.runtime.data.hub import HubTokenizer
+from weft.runtime.data.text_files import LARGEST_LINE, raw_lines
 from weft.specs.findings import InputError
 
 LITTLE = 64 << 20
@@ -247,3 +249,16 @@ def test_a_regular_expression_that_panics_is_one_error(
         use()
 
     assert caught.value.location == "tokenizer.json"
+
+
+def test_a_compressed_line_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
+    """A file of 400 kB unpacked to one line of 400 MB, on which a tokenizer ended the process."""
+    path = tmp_path / "lines.gz"
+    path.write_bytes(gzip.compress(b"short\n" + b"a" * (LARGEST_LINE + 1)))
+
+    lines = raw_lines(path)
+
+    assert next(lines) == b"short\n"
+    with pytest.raises(InputError, match="longer than 16,777,216 bytes") as caught:
+        next(lines)
+    assert caught.value.location == f"{path}:2"
