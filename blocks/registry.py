@@ -68,6 +68,7 @@ STANDARD = {
     "layer_norm@1": ".residual.sublayer:LAYER_NORM",
     "rms_norm@1": ".residual.sublayer:RMS_NORM",
     "batch_norm@1": ".residual.batch_norm:BATCH_NORM",
+    "group_norm@1": ".residual.group_norm:GROUP_NORM",
     "sublayer@1": ".residual.sublayer:SUBLAYER",
     "parallel_sublayer@1": ".residual.sublayer:PARALLEL_SUBLAYER",
     "linear@1": ".residual.sublayer:LINEAR",

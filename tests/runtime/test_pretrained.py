@@ -38,10 +38,16 @@ PARAMETERS = {
     "qwen3": 8_190_735_360,
     "qwen3-tied": 596_049_920,
     "stablelm": 1_644_515_328,
+    "wav2vec2": 94_396_320 - 768 - 128,
+    "wav2vec2-conformer": 618_591_904 - 1_024 - 8_389_760 + 49_152,
+    "wav2vec2-conformer-rotary": 593_376_928 - 1_024 - 8_389_760 + 49_152,
+    "wav2vec2-large": 315_471_520 - 1_024 - 128,
 }
 """Parameters of the published models: those of the class of transformers at these sizes, without
 two unused rows of each table of positions and with the bias of the logits, which is a buffer there.
-Gemma 2: embedding and others; Gemma Team 2024, Gemma 2, table 2."""
+Gemma 2: embedding and others; Gemma Team 2024, Gemma 2, table 2.  wav2vec 2.0: without the vector
+of masked frames and the norms of a weight norm; the Conformers without the convolution that they
+do not use, and with the running statistics of batch norms, which are buffers there."""
 
 
 SMALL: dict[str, Any] = {"d_model": 16, "heads": 4, "d_ff": 24, "layers": 2, "vocab": 12}
@@ -55,6 +61,10 @@ MORE: dict[str, dict[str, Any]] = {
     "gpt-neox": {"d_model": 32},
     "modernbert": {"layers": 4, "distance": 3},
     "stablelm": {"d_model": 32},
+    "wav2vec2": {"d_features": 8, "position_kernel": 6, "position_groups": 4},
+    "wav2vec2-conformer": {"d_features": 8, "kernel": 5},
+    "wav2vec2-conformer-rotary": {"d_features": 8, "kernel": 5},
+    "wav2vec2-large": {"d_features": 8, "position_kernel": 6, "position_groups": 4},
 }
 """Other params that make a spec tiny."""
 

@@ -94,6 +94,8 @@ PORTS: Mapping[str, str] = {
     "target_mask": "decoder_attention_mask",
     "image": "pixel_values",
     "features": "input_features",
+    "audio": "input_values",
+    "audio_mask": "attention_mask",
 }
 """Input of a spec to the argument of a class of transformers that has the same values."""
 DTYPES = (torch.float32, torch.float64)
@@ -176,6 +178,7 @@ def compare(
                     raise
                 notes.append(f"not compared in float64: {str(error).partition(chr(10))[0]:.100}")
                 break
+            batch.real.update(_shorter_masks(checkpoint.graph, parallel))
             titled = {name: (name, value) for name, value in parallel.items()}
             if dtype is torch.float64:
                 titled = {f"{name}{DOUBLE}": pair for name, pair in titled.items()}
@@ -219,6 +222,12 @@ def _outputs(
     )
     with torch.no_grad():
         return tuple(model(**inputs) for model, inputs in zip((ours, theirs), sides, strict=True))
+
+
+def _shorter_masks(graph: Graph, outputs: Mapping[str, Tensor]) -> dict[int, Tensor]:
+    """Return the masks among the outputs, such as those of strided convolutions, by length."""
+    masks = [outputs[name] for name, type_ in graph.outputs.items() if type_.kind == "mask"]
+    return {mask.size(1): mask for mask in masks}
 
 
 def _field(outputs: Any, name: str) -> Tensor | None:
@@ -302,8 +311,9 @@ class ComparedBatch:
     sizes: Mapping[str, int]
     ours: Mapping[str, Tensor]
     theirs: Mapping[str, Tensor]
-    real: Mapping[int, Tensor]
-    """Length of a time axis to the mask [B, length] of positions without padding."""
+    real: dict[int, Tensor]
+    """Length of a time axis to the mask [B, length] of positions without padding; those of outputs
+    are added."""
 
 
 def _batches(graph: Graph, theirs: nn.Module) -> Iterator[ComparedBatch]:
@@ -363,6 +373,8 @@ def _batch(
             ours[name] = _kept(shape)
         else:
             ours[name] = torch.randn(shape, generator=generator)
+            if type_.axes in masked:  # as both have padded columns
+                ours[name] = ours[name] * _kept(shape)
         if port in names:
             tensor = ours[name].long() if type_.kind == "mask" else ours[name]
             theirs[port] = tensor.transpose(1, 2) if port == "input_features" else tensor

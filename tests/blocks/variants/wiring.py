@@ -7,6 +7,7 @@ from dataclasses import replace
 from weft.blocks.pooling.pool import POOL
 from weft.blocks.position.position import EMBEDDING, SINUSOIDAL_POSITION
 from weft.blocks.residual.batch_norm import BATCH_NORM
+from weft.blocks.residual.group_norm import GROUP_NORM
 from weft.blocks.residual.sublayer import LAYER_NORM, LINEAR, PARALLEL_SUBLAYER, SUBLAYER
 from weft.graphs.ir.block_type import BlockType
 
@@ -23,6 +24,9 @@ LOCAL = {
 
 VARIANTS: dict[str, BlockType] = {
     "batch_norm, no mask": replace(BATCH_NORM, example_inputs={"x": "f[B T 8]"}),
+    "group_norm, no mask": replace(
+        GROUP_NORM, example={"groups": 8}, example_inputs={"x": "f[B T 8]"}
+    ),
     "pool, first": replace(POOL, example={"kind": "first"}),
     "pool, last": replace(POOL, example={"kind": "last"}),
     "pool, max": replace(POOL, example={"kind": "max"}),

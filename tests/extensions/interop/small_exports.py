@@ -40,6 +40,9 @@ SMALL: dict[str, Any] = {
     "patch": 4,
     "sliding_window": 4,
     "rotary_base": 500.0,
+    "d_features": 8,
+    "position_kernel": 6,
+    "position_groups": 4,
 }
 """Sizes of every kind; a spec gets those that it has as numbers."""
 IDS = {"begin": 2, "end": 1, "pad": 0}
