@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -54,6 +54,18 @@ class Params(BaseModel):
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
         """Yield the params that were set, for `repr`; the others have their defaults."""
         return ((name, getattr(self, name)) for name in sorted(self.model_fields_set))
+
+
+def without_usual(params: BaseModel, names: Collection[str]) -> dict[str, Any]:
+    """Return params as constructor arguments, without those of some names that have defaults.
+
+    Args:
+        params: the params.
+        names: names of params that generated code has only where they have an effect.
+    """
+    usual = {name: type(params).model_fields[name].default for name in names}
+    values = params.model_dump()
+    return {name: v for name, v in values.items() if name not in usual or v != usual[name]}
 
 
 def only_params(params: BaseModel, _: Mapping[str, Any]) -> dict[str, Any]:

@@ -325,12 +325,13 @@ def read_file(path: Path, largest: int = LARGEST) -> tuple[Any, Source]:
     return read_json(source.text, source), source
 
 
-def read_json(text: str, source: str) -> Any:
+def read_json(text: str, source: str, constant: Callable[[str], Any] | None = None) -> Any:
     """Parse a JSON text, which may contain comments and trailing commas.
 
     Args:
         text: content of the file.
         source: name of the file, for findings.
+        constant: value of `Infinity` and the like, which are no JSON; by default they are refused.
 
     Raises:
         SpecError: the text is not JSON, is nested too deeply, or has a duplicate key.
@@ -344,9 +345,8 @@ def read_json(text: str, source: str) -> Any:
 
     stripped, depth, unclosed = without_comments(text)
     if unclosed is not None:
-        line, column = line_and_column(text, unclosed)
-        problem = f"not JSON: a comment is not closed at {line}:{column}"
-        raise fail("S01", problem, "end it with '*/'", unclosed)
+        problem = "a comment is not closed at {}:{}".format(*line_and_column(text, unclosed))
+        raise fail("S01", f"not JSON: {problem}", "end it with '*/'", unclosed)
     if depth > DEEPEST:
         help_ = "move the inner part into a template"
         raise fail("S06", f"nested more than {DEEPEST} levels deep", help_)
@@ -366,7 +366,7 @@ def read_json(text: str, source: str) -> Any:
             object_pairs_hook=collect_duplicates,
             parse_int=_integer,
             parse_float=_real,
-            parse_constant=_refuse,
+            parse_constant=constant or _refuse,
         )
     except json.JSONDecodeError as error:
         message, position = error.msg[:1].lower() + error.msg[1:], f"{error.lineno}:{error.colno}"

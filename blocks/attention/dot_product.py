@@ -7,15 +7,16 @@ from typing import Any, Literal
 
 from ...graphs.ir.block_type import BlockType, Signature, port
 from ...graphs.ir.state_tensor import StateTensor
-from ..params import Count, Flag, Params
+from ..params import Base, Count, Flag, Params
 from .multi_head import nearest
 
 
 class DotAttentionParams(Params):
     """Params of `dot_attention`."""
 
-    scale: Literal["sqrt", "none"] = "none"
-    """`none`: unscaled dot products; `sqrt`: divided by the square root of a head's key width."""
+    scale: Literal["sqrt", "none"] | Base = "none"
+    """Factor of the dot products: `none` for 1, `sqrt` for 1 / sqrt(key width of a head), or a
+    number."""
     gain: Literal["none", "sqrt_length"] = "none"
     """`sqrt_length` multiplies the output by sqrt(m), m being the number of unmasked positions:
     a mean over m independent values has 1/m of their variance."""
@@ -23,28 +24,25 @@ class DotAttentionParams(Params):
     """Number of heads; the vectors are split into heads, in order."""
     kv_heads: Count | None = None
     """Number of key and value heads, a divisor of `heads`, which is the default; with fewer, groups
-    of heads share them, and values are as wide as keys."""
+    of heads share them."""
     causal: Flag = False
     """Whether positions attend only to keys of the same and earlier positions."""
 
-    @property
-    def grouped(self) -> bool:
-        """Whether there are fewer key and value heads than heads."""
-        return self.kv_heads not in (None, self.heads)
 
-
-def _signature(params: DotAttentionParams, _: frozenset[str]) -> Signature:
+def _signature(params: DotAttentionParams, wired: frozenset[str]) -> Signature:
+    """Return the signature; without a wired `value`, the values are the keys."""
     s = "t" if params.causal else "s"
-    query, value = ("d_query", "d_key") if params.grouped else ("d_key", "d_value")
-    result = "d_query" if params.grouped else "d_value"
+    shared = params.heads // (params.kv_heads or params.heads)
+    key, value = "d_key", "d_value" if "value" in wired else "d_key"
+    times = f"{shared}*" if shared > 1 else ""
     return Signature(
         inputs=(
-            port("query", f"f[b t {query}]", "queries"),
-            port("key", f"f[b {s} d_key]", "keys"),
-            port("value", f"f[b {s} {value}]", "values"),
+            port("query", f"f[b t {times}{key}]", "queries"),
+            port("key", f"f[b {s} {key}]", "keys"),
+            port("value", f"f[b {s} {value}]?", "values; default: the keys, then stored once"),
             port("mask", f"mask[b {s}]?", "true at key positions that may be attended to"),
         ),
-        outputs=(port("y", f"f[b t {result}]", "weighted sum of the values for each query"),),
+        outputs=(port("y", f"f[b t {times}{value}]", "weighted sum of the values for each query"),),
         behavior={"t": "causal"} if params.causal else {"s": "full"},
         ordered=params.causal,
     )
@@ -61,28 +59,22 @@ def _arguments(params: DotAttentionParams, sizes: Mapping[str, Any]) -> dict[str
         msg = f"{heads} heads are not divisible by {kv_heads} key and value heads"
         fits = (h for h in range(1, heads + 1) if heads % h == 0)
         raise ValueError(msg, f"use {nearest(kv_heads, fits)} kv_heads")
-    for name, width in (("keys", sizes["d_key"]), ("values", sizes.get("d_value", 0))):
+    d_key, d_value = sizes["d_key"], sizes.get("d_value", 0)
+    for name, width in (("keys", d_key), ("values", d_value)):
         if width % kv_heads:
             msg = f"the width of the {name}, {width}, is not divisible by {kv_heads} heads"
             raise ValueError(msg)
-    query, key = sizes.get("d_query", 0), sizes["d_key"]
-    if params.grouped and query * kv_heads != key * heads:
-        msg = f"{heads} heads of queries have the width {query}, {kv_heads} of keys {key}"
-        raise ValueError(msg, f"make the keys and values {query * kv_heads // heads} wide")
     if params.causal and params.gain != "none":
         raise ValueError("'gain' needs a fixed number of keys, but 'causal' changes it")
-    stored = {"d_key": key, "d_value": sizes.get("d_value", key)} if params.causal else {}
+    stored = {"d_key": d_key, "d_value": d_value} if params.causal else {}
     return {**params.model_dump(), **stored}
 
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     """Count the scores of every pair, and the weighted sums."""
     pairs = sizes["b"] * sizes["t"] * sizes.get("s", sizes["t"])
-    # Queries and outputs of grouped heads have one width, d_query.
-    query = sizes.get("d_query", sizes["d_key"])
-    value = query if "d_query" in sizes else sizes["d_value"]
-    del arguments
-    return 2 * pairs * (query + value)
+    shared: int = arguments["heads"] // (arguments["kv_heads"] or arguments["heads"])
+    return 2 * pairs * shared * (sizes["d_key"] + sizes.get("d_value", sizes["d_key"]))
 
 
 def _state(
@@ -92,8 +84,8 @@ def _state(
     rows, causal = sizes["b"], arguments["causal"]
     length = sizes["t"] if causal else sizes["s"]
     heads = arguments["kv_heads"] or arguments["heads"]
-    widths = {"key": sizes["d_key"], "value": sizes.get("d_value", sizes["d_key"])}
-    state = {
+    widths = {name: sizes[f"d_{name}"] for name in ("key", "value") if name in wired}
+    state: dict[str, StateTensor] = {
         name: StateTensor((rows, heads, length, d // heads) if causal else (rows, length, d))
         for name, d in widths.items()
     }
@@ -108,9 +100,10 @@ DOT_ATTENTION = BlockType(
     mixes="attention",
     doc="Dot-product attention with separate keys and values and no projections; "
     "sum_j softmax_j(q k_j) v_j for each head.  Layers that read the same keys and values store "
-    "them once while decoding.",
+    "them once while decoding, and so does a layer whose values are its keys.",
     source="Gehring et al. 2017, section 3.3; gain: section 3.4; Luong et al. 2015, section 3.1; "
-    "shared by layers: Brandon et al. 2024, section 3",
+    "shared by layers: Brandon et al. 2024, section 3; keys as values: DeepSeek-AI 2024, "
+    "DeepSeek-V2, section 2.1.2",
     params=DotAttentionParams,
     signature=_signature,
     arguments=_arguments,

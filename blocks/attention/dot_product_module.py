@@ -28,7 +28,7 @@ class DotAttention(nn.Module):
 
     def __init__(
         self,
-        scale: str = "none",
+        scale: float | str = "none",
         gain: str = "none",
         heads: int = 1,
         kv_heads: int | None = None,
@@ -40,35 +40,40 @@ class DotAttention(nn.Module):
         """Set the heads, and how the scores and the output are scaled.
 
         Args:
-            scale: `none`, or `sqrt` for 1 / sqrt(K / H).
+            scale: factor of the scores, `none` for 1, or `sqrt` for 1 / sqrt(K / H).
             gain: `sqrt_length` to multiply by the root of the number of unmasked positions.
             heads: number of heads.
             kv_heads: number of key and value heads; `heads` if None.
             causal: whether positions attend only to keys of the same and earlier positions.
             d_key: with `causal`, width of the keys that decoding stores.
-            d_value: with `causal`, width of the values that decoding stores.
+            d_value: with `causal`, width of the values that decoding stores; 0 for the keys.
         """
         super().__init__()
-        self.scale = 1.0 if scale == "none" else None
+        self.scale = {"sqrt": None, "none": 1.0}[scale] if isinstance(scale, str) else scale
         self.by_length = gain == "sqrt_length"
         self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
         self.causal, self.widths = causal, {"key": d_key, "value": d_value}
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> Tensor:
         """Attend from queries [B, T, K] to keys [B, S, K] and values [B, S, V].
 
         Args:
             query: queries.
             key: keys; with fewer key and value heads, less wide than the queries.
-            value: values.
+            value: values; the keys if None.
             mask: [B, S], true at key positions that may be attended to.
 
         Returns:
             Weighted sums of the values, [B, T, V]; zeros for rows whose keys are all masked.
         """
-        key_BGSK, value_BGSV = _split(key, self.kv_heads), _split(value, self.kv_heads)
+        key_BGSK = _split(key, self.kv_heads)
+        value_BGSV = key_BGSK if value is None else _split(value, self.kv_heads)
         y_BTV = self._attend(query, key_BGSK, value_BGSV, mask, causal=self.causal)
         if not self.by_length:
             return y_BTV
@@ -92,14 +97,12 @@ class DotAttention(nn.Module):
         mask: Tensor | None = None,
     ) -> State:
         """Return the decoding state: empty buffers, or keys and values stored once per sentence."""
-        if key is None or value is None:
-            heads = self.kv_heads
-            like = torch.empty((), dtype=capacity.dtype, device=capacity.device)
-            shape = (capacity.rows, heads, capacity.allocated)
-            empty = {n: like.new_zeros(*shape, d // heads) for n, d in self.widths.items()}
-            return State(appended=empty)
-        fixed = {"key": key, "value": value}
-        return State(fixed=fixed if mask is None else {**fixed, "mask": mask})
+        if key is None:
+            shape = (capacity.rows, self.kv_heads, capacity.allocated)
+            widths = {name: d // self.kv_heads for name, d in self.widths.items() if d}
+            return State(appended={n: capacity.zeros((*shape, d)) for n, d in widths.items()})
+        wires = {"key": key, "value": value, "mask": mask}
+        return State(fixed={name: wire for name, wire in wires.items() if wire is not None})
 
     def step(
         self,
@@ -118,23 +121,25 @@ class DotAttention(nn.Module):
         Args:
             query: queries.
             key: keys of the same positions, if they move; stored, perhaps by several layers.
-            value: values of these positions.
+            value: values of these positions; the keys if None.
             mask: [R, T], of these positions.
             state: the state returned by `begin`; updated in place.
             position: index of the first of these positions, from 0.
         """
         fixed = state.fixed
-        if key is None or value is None:
+        if key is None:
             query_NTK = query.unflatten(0, (fixed["key"].size(0), -1)).flatten(1, 2)
-            y_NTV = self.forward(query_NTK, fixed["key"], fixed["value"], fixed.get("mask"))
+            y_NTV = self.forward(query_NTK, **fixed)
             y_NKTV: Tensor = y_NTV.unflatten(1, (-1, query.size(1)))
             return y_NKTV.flatten(0, 1)
         end = position + query.size(1)
         for name, new in (("key", key), ("value", value)):
-            state.appended[name][:, :, position:end] = _split(new, self.kv_heads)
+            if new is not None:
+                state.appended[name][:, :, position:end] = _split(new, self.kv_heads)
         if mask is not None:
             mask = stored_so_far(state, "mask", mask, position)[:, :end]
-        key_RGSK, value_RGSV = (state.appended[name][:, :, :end] for name in ("key", "value"))
+        key_RGSK = state.appended["key"][:, :, :end]
+        value_RGSV = key_RGSK if value is None else state.appended["value"][:, :, :end]
         if query.size(1) == 1:
             return self._attend(query, key_RGSK, value_RGSV, mask)
         place_S = torch.arange(end, device=query.device)

@@ -298,7 +298,9 @@ def _carries(part: Part) -> str:
     stores_inputs = part.arguments.get("cache") == "inputs"
     for slot in ("position", "mask"):
         inner = part.fill.get(slot)
-        if isinstance(inner, Part) and (inner.block.carries is None or inner.block.carries(inner)):
+        if not isinstance(inner, Part) or inner.key == ROTARY:
+            continue
+        if inner.block.carries is None or inner.block.carries(inner):
             return f"{inner.key} depends on positions in the text, not on distances"
     position = part.fill.get("position")
     if position is not None and position.key == ROTARY and not stores_inputs:

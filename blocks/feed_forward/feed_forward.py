@@ -7,8 +7,11 @@ from typing import Any
 
 from ...graphs.ir.block_type import BlockType, Division, Signature, port
 from ...graphs.ir.lora import Adaptable
-from ..params import Activation, Count, Flag, Params, Probability
+from ..params import Activation, Base, Count, Flag, Number, Params, Probability, without_usual
 from .inside import feed_forward, gated_feed_forward
+
+GATE = frozenset({"limit", "offset"})
+"""Params of the gate beside its activation."""
 
 
 class FeedForwardParams(Adaptable, Params):
@@ -33,6 +36,11 @@ class GatedFeedForwardParams(Adaptable, Params):
     """Activation of the gate: SwiGLU, GEGLU, ReGLU, GLU; `gelu_tanh` approximates `gelu`."""
     bias: Flag = True
     """Whether the three linear maps have biases."""
+    limit: Base | None = None
+    """Largest absolute value of the hidden layer, and largest value of the gate before its
+    activation; any value by default."""
+    offset: Number = 0.0
+    """What is added to the hidden layer before it is multiplied by the gate."""
     dropout: Probability = 0.0
     """Dropout probability of the gated hidden layer."""
 
@@ -42,6 +50,11 @@ def _signature(_: FeedForwardParams | GatedFeedForwardParams, __: frozenset[str]
         inputs=(port("x", "f[... d_model]", "input vectors"),),
         outputs=(port("y", "f[... d_model]", "output vectors, each from its own input only"),),
     )
+
+
+def _gated_arguments(params: GatedFeedForwardParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constructor arguments; those of `GATE` only where they have an effect."""
+    return {**sizes, **without_usual(params, GATE)}
 
 
 def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -112,10 +125,12 @@ GATED_FEED_FORWARD = BlockType(
     inside=gated_feed_forward,
     role="gated_feed_forward",
     doc="Gated feed-forward network: a linear map gated by an activated second map, then a map "
-    "back; (silu(x Wg) * x W1) W2.",
-    source="Shazeer 2020, section 2",
+    "back; (silu(x Wg) * x W1) W2.  With a limit c and an offset b, the hidden layer is "
+    "silu(min(x Wg, c)) * (clip(x W1, -c, c) + b).",
+    source="Shazeer 2020, section 2; limit and offset: OpenAI 2025, gpt-oss, section 2.2",
     params=GatedFeedForwardParams,
     signature=_signature,
+    arguments=_gated_arguments,
     weights=_gated_weights,
     flops=_gated_flops,
     division=_gated_division,

@@ -47,6 +47,29 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 """Maps each activation name in a spec to its function."""
 
 
+def through_gate(
+    hidden: Tensor,
+    gate: Tensor,
+    activation: Callable[[Tensor], Tensor],
+    limit: float | None = None,
+    offset: float = 0.0,
+) -> Tensor:
+    """Return activation(gate) * (hidden + offset).
+
+    Args:
+        hidden: the hidden layer, [..., F].
+        gate: the gate before its activation, [..., F].
+        activation: the activation.
+        limit: largest absolute value of the hidden layer, and largest value of the gate.
+        offset: what is added to the hidden layer.
+
+    Source: limit and offset: OpenAI 2025, gpt-oss, section 2.2.
+    """
+    if limit is not None:
+        hidden, gate = hidden.clamp(-limit, limit), gate.clamp(max=limit)
+    return activation(gate) * (hidden + offset if offset else hidden)
+
+
 class FeedForward(nn.Module):
     """Two linear maps with an activation in between.
 
@@ -92,10 +115,13 @@ class GatedFeedForward(nn.Module):
         activation: str = "silu",
         *,
         bias: bool = True,
+        limit: float | None = None,
+        offset: float = 0.0,
         dropout: float = 0.0,
     ) -> None:
-        """Create the maps, two from D to d_ff and one back."""
+        """Create the maps, two from D to d_ff and one back; other params as of `through_gate`."""
         super().__init__()
+        self.limit, self.offset = limit, offset
         self.gate = LinearMap(d_model, d_ff, bias)
         self.inner = LinearMap(d_model, d_ff, bias)
         self.outer = LinearMap(d_ff, d_model, bias)
@@ -108,5 +134,8 @@ class GatedFeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., D] to [..., D]."""
-        y: Tensor = self.outer(self.dropout(self.activation(self.gate(x)) * self.inner(x)))
+        hidden = self.inner(x), self.gate(x)
+        y: Tensor = self.outer(
+            self.dropout(through_gate(*hidden, self.activation, self.limit, self.offset))
+        )
         return y

@@ -20,12 +20,23 @@ def gated_feed_forward(part: Any) -> Inside:
     steps = [
         _linear("inner", ("x",), a["d_ff"], a),
         _linear("gate", ("x",), a["d_ff"], a),
-        Step(name="activated", reads=("gate",), title=a["activation"]),
-        Step(name="gated", reads=("inner", "activated"), title="multiply"),
+        Step(name="activated", reads=("gate",), title=a["activation"], detail=_limits(a)),
+        Step(name="gated", reads=("inner", "activated"), title="multiply", detail=_offset(a)),
         *_dropout(a, "gated", ""),
     ]
     steps.append(_linear("outer", (steps[-1].name,), a["d_model"], a))
     return Inside(steps=tuple(steps), outputs={"y": "outer"}, rows=(("inner", "gate"),))
+
+
+def _limits(arguments: Mapping[str, Any]) -> str:
+    """Return a note on a bounded gate and hidden layer."""
+    limit = arguments.get("limit")
+    return "" if limit is None else f"of at most {limit:g}, hidden layer too"
+
+
+def _offset(arguments: Mapping[str, Any]) -> str:
+    """Return a note on what is added to the hidden layer."""
+    return f"hidden layer + {arguments['offset']:g}" if arguments.get("offset") else ""
 
 
 def mixture_of_experts(part: Any) -> Inside:

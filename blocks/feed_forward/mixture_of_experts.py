@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ...graphs.ir.block_type import BlockType, Needs, Signature, port
-from ..params import Activation, Count, Flag, Number, Params, Probability
+from ..params import Activation, Base, Count, Flag, Number, Params, Probability, without_usual
+from .feed_forward import GATE
 from .inside import mixture_of_experts
 
 
@@ -49,6 +50,11 @@ class MixtureOfExpertsParams(Params):
     gated: Flag = False
     """Whether the hidden layer is multiplied by an activated second linear map, the gate, as in
     `gated_feed_forward`; the hidden layer itself then has no activation."""
+    limit: Annotated[Base | None, Needs("gated", (True,))] = None
+    """Largest absolute value of the hidden layer, and largest value of the gate before its
+    activation; any value by default."""
+    offset: Annotated[Number, Needs("gated", (True,))] = 0.0
+    """What is added to the hidden layer before it is multiplied by the gate."""
     dropout: Probability = 0.0
     """Dropout probability after the activation."""
 
@@ -92,13 +98,7 @@ def _arguments(params: MixtureOfExpertsParams, sizes: Mapping[str, Any]) -> dict
         fits = [n for n in range(1, params.experts + 1) if params.experts % n == 0]
         raise ValueError(msg, f"use {', '.join(map(str, fits))} groups")
     _refuse_groups(params)
-    usual = {name: type(params).model_fields[name].default for name in ROUTING}
-    values = {
-        name: value
-        for name, value in params.model_dump().items()
-        if name not in usual or value != usual[name]
-    }
-    return {**sizes, **values}
+    return {**sizes, **without_usual(params, ROUTING | GATE)}
 
 
 def _refuse_groups(params: MixtureOfExpertsParams) -> None:
@@ -157,8 +157,8 @@ MIXTURE_OF_EXPERTS = BlockType(
     "feed-forward node beside it, and other losses are formulas of the logits.",
     source="Shazeer et al. 2017, section 2; balance, capacity and top_k = 1: Fedus et al. 2021, "
     "section 2.2; weights for top_k > 1: Lepikhin et al. 2020, section 2.2; gated: Jiang et al. "
-    "2024, section 2.1; sigmoid scores, scaling, choice_bias and groups: DeepSeek-AI 2024, "
-    "DeepSeek-V3, section 2.1.2",
+    "2024, section 2.1; limit and offset: OpenAI 2025, gpt-oss, section 2.2; sigmoid scores, "
+    "scaling, choice_bias and groups: DeepSeek-AI 2024, DeepSeek-V3, section 2.1.2",
     params=MixtureOfExpertsParams,
     signature=_signature,
     arguments=_arguments,

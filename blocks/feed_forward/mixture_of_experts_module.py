@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from ..kernels.dropout import Dropout
 from ..kernels.linear import draw_linear
 from ..kernels.precision import Copies, as_autocast, operand, uncompiled
-from .feed_forward_module import ACTIVATIONS
+from .feed_forward_module import ACTIVATIONS, through_gate
 
 _TINY = 1e-20
 """Least sum of scores that others are divided by."""
@@ -59,6 +59,8 @@ class MixtureOfExperts(nn.Module):
         group_score: str = "two",
         bias: bool = True,
         gated: bool = False,
+        limit: float | None = None,
+        offset: float = 0.0,
         dropout: float = 0.0,
     ) -> None:
         """Create the router, from D to E, and the maps of each expert, from D to F and back."""
@@ -79,6 +81,7 @@ class MixtureOfExperts(nn.Module):
         self.gate_bias = nn.Parameter(torch.empty(experts, d_ff)) if bias and gated else None
         self.outer_bias = nn.Parameter(torch.empty(experts, d_model)) if bias else None
         self.activation = ACTIVATIONS[activation]
+        self.limit, self.offset = limit, offset
         self.dropout = Dropout(dropout)
 
     def initialize(self, generator: torch.Generator) -> None:
@@ -179,7 +182,8 @@ class MixtureOfExperts(nn.Module):
         if self.gate is None:
             y = self.activation(y)
         else:
-            y = y * self.activation(mapped(x_MD, operand(self, "gate"), self.gate_bias))
+            gate = mapped(x_MD, operand(self, "gate"), self.gate_bias)
+            y = through_gate(y, gate, self.activation, self.limit, self.offset)
         return mapped(self.dropout(y), operand(self, "outer"), self.outer_bias)[order_M.argsort()]
 
     def _expert_matmul(self, x_MI: Tensor, weight_EIO: Tensor, count_E: Tensor) -> Tensor:

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .feed_forward_module import through_gate
+
 
 def experts_in_turn(module: Any, x_ND: Tensor, expert_M: Tensor, count_E: Tensor) -> Tensor:  # noqa: ARG001
     """Return the output of the assigned expert for each assignment, [M, D], expert by expert."""
@@ -23,7 +25,8 @@ def experts_in_turn(module: Any, x_ND: Tensor, expert_M: Tensor, count_E: Tensor
         if module.gate is None:
             y = module.activation(y)
         else:
-            y = y * module.activation(_mapped(x_PD, module.gate, module.gate_bias, expert))
+            gate = _mapped(x_PD, module.gate, module.gate_bias, expert)
+            y = through_gate(y, gate, module.activation, module.limit, module.offset)
         y = _mapped(y, module.outer, module.outer_bias, expert)
         y_MD = y_MD.index_copy(0, index_P, y)
     return y_MD

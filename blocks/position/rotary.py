@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import log
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ...graphs.ir.block_type import BlockType, Needs, Signature, port
-from ..params import Base, Count, Params
+from ...graphs.ir.block_type import BlockType, Needs, Signature, no_state, port
+from ..params import Base, Count, Flag, Params
 
 _SCALED = ("linear", "dynamic", "yarn", "llama3")
 
@@ -38,6 +39,8 @@ class RotaryParams(Params):
     two are interpolated."""
     magnitude: Annotated[Base | None, Needs("scaling", ("yarn",))] = None
     """Factor of rotated queries and keys; 0.1 ln(factor) + 1 by default."""
+    rounded: Annotated[Flag, Needs("scaling", ("yarn",))] = True
+    """Whether the first and the last interpolated pair are rounded to whole numbers."""
 
 
 def _signature(params: RotaryParams, _: frozenset[str]) -> Signature:
@@ -74,6 +77,8 @@ def _arguments(params: RotaryParams, sizes: Mapping[str, Any]) -> dict[str, Any]
         msg = f"scaling 'yarn' finds pairs by their frequencies, but base is {params.base:g}"
         raise ValueError(msg, "set base above 1")
     defaults = RotaryParams().model_dump()
+    if params.scaling == "yarn" and params.magnitude == 0.1 * log(params.factor) + 1:
+        defaults["magnitude"] = params.magnitude
     changed = {k: v for k, v in params.model_dump().items() if v != defaults[k]}
     return {"width": rotated, **{k: v for k, v in changed.items() if k != "fraction"}}
 
@@ -84,15 +89,16 @@ ROTARY = BlockType(
     family="position",
     mixes="",
     fills="position",
-    doc="Rotate pairs of features of queries and keys by multiples of their positions; the angle "
-    "of pair i is pos * base^(-2i/K).",
+    doc="Rotate pairs of features of queries and keys by multiples of their positions, in the slot "
+    "`position` or as a node of attention written out; the angle of pair i is pos * base^(-2i/K).",
     source="Su et al. 2021, section 3.4; fraction: Black et al. 2022, section 2; linear: Chen et "
     "al. 2023, section 2.3; dynamic, yarn: Peng et al. 2023, sections 2.3, 3.3 and 3.4; llama3: "
     "Grattafiori et al. 2024, section 3.2",
     params=RotaryParams,
     signature=_signature,
     arguments=_arguments,
-    carries=lambda _: "",
+    steps=True,
+    state=no_state,
     module=".position.rotary_module:Rotary",
     example={"base": 500_000.0},
     example_inputs={"query": "f[B 2 T 4]"},

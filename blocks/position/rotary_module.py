@@ -10,6 +10,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from ..kernels.decode_state import Capacity, State
+
 
 def rotated(x_BHTK: Tensor, positions_T: Tensor, base: float) -> Tensor:
     """Apply rotary position encoding: rotate each pair of features by a multiple of its position.
@@ -63,26 +65,36 @@ class Rotary(nn.Module):
         slow_turns: float = 1.0,
         fast_turns: float = 32.0,
         magnitude: float | None = None,
+        *,
+        rounded: bool = True,
     ) -> None:
         """Set the number of rotated features, a multiple of 2, and the angles."""
         super().__init__()
         self.width, self.base, self.halves = width, base, pairs == "halves"
         self.scaling, self.factor, self.original = scaling, factor, original_length or 1
-        self.slow, self.fast = slow_turns, fast_turns
+        self.slow, self.fast, self.rounded = slow_turns, fast_turns, rounded
         self.magnitude = 1.0
         if scaling == "yarn":
             self.magnitude = 0.1 * math.log(factor) + 1.0 if magnitude is None else magnitude
 
-    def forward(self, x_BHTK: Tensor, start: int = 0) -> Tensor:
+    def forward(self, query: Tensor, start: int = 0) -> Tensor:
         """Rotate queries or keys [B, H, T, K] at the positions from `start` on."""
-        end = start + x_BHTK.size(2)
-        positions_T = torch.arange(x_BHTK.size(2), device=x_BHTK.device) + start
-        angle_TP = positions_T.float()[:, None] * self._frequencies(end, x_BHTK.device)
+        end = start + query.size(2)
+        positions_T = torch.arange(query.size(2), device=query.device) + start
+        angle_TP = positions_T.float()[:, None] * self._frequencies(end, query.device)
         cos, sin = angle_TP.cos(), angle_TP.sin()
         if self.magnitude != 1.0:
             cos, sin = cos * self.magnitude, sin * self.magnitude
-        y = turned(x_BHTK[..., : self.width], cos, sin, halves=self.halves)
-        return y if self.width == x_BHTK.size(-1) else torch.cat((y, x_BHTK[..., self.width :]), -1)
+        y = turned(query[..., : self.width], cos, sin, halves=self.halves)
+        return y if self.width == query.size(-1) else torch.cat((y, query[..., self.width :]), -1)
+
+    def begin(self, capacity: Capacity) -> State:  # noqa: ARG002 - the contract of every block
+        """Return an empty decoding state, of a node."""
+        return State()
+
+    def step(self, query: Tensor, *, state: State, position: int) -> Tensor:  # noqa: ARG002
+        """Rotate the next queries or keys [R, H, T, K], of a node."""
+        return self.forward(query, position)
 
     def _frequencies(self, length: int, device: torch.device) -> Tensor:
         """Return the angle of each pair per position, [P], for sequences of a length."""
@@ -113,7 +125,9 @@ class Rotary(nn.Module):
             log_ratio = math.log(self.original / (turns * 2 * math.pi))
             return self.width * log_ratio / (2 * math.log(self.base))
 
-        low = max(math.floor(pair(self.fast)), 0)
-        high = min(math.ceil(pair(self.slow)), self.width - 1)
+        low, high = pair(self.fast), pair(self.slow)
+        if self.rounded:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, self.width - 1)
         span = high - low if high != low else 0.001
         return 1 - ((index_P / 2 - low) / span).clamp(0.0, 1.0)

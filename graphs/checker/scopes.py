@@ -281,7 +281,7 @@ def _infer_use(checker: Checker, key: str, node: UseNode, inputs: Reads, at: str
     part = part_of(checker, node, inputs, at, infer_part)
     if part is None:
         return _Typed(None, None)
-    if part.block.fills:
+    if part.block.fills and not part.block.steps:
         help_ = f"use it in a slot for parts of kind '{part.block.fills}'"
         problem = f"{part.key} is a part of another block, and not a node"
         checker.findings.report(code="W15", at=at + pointer("use"), problem=problem, help=help_)

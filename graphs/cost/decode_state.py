@@ -165,7 +165,10 @@ def _contents(inside: _Inside) -> Iterator[Keeper | _Inside]:
         begun = begun_ports(node, moving)
         for below, body, count in node.insides():
             yield _Inside(f"{node.name}.{below}", count * repeats, body, ports, begun)
+    weights = {n.name for n in scope.nodes if isinstance(n, BlockNode) and not n.wires}
     for value in saved_values(scope, moving, inside.begun, root=inside.root):
+        if value.partition(".")[0] in weights:
+            continue  # the model has it anyway
         yield Keeper(value, "", 1, scope.type_of(value))
 
 

@@ -404,8 +404,8 @@ class BlockType:
     """Whether each element of its output depends on one element of each port, so that attention may
     call it with single scores; the module then has the attribute `elementwise`."""
     fills: str = ""
-    """Kind of part, such as `mask`: it fits slots whose `takes` is the same, and is not a node.
-    Its module follows the protocol of these slots (docs/write-an-extension.md)."""
+    """Kind of part, such as `mask`: it fits slots whose `takes` is the same, and is a node only if
+    it `steps`.  Its module follows the protocol of these slots (docs/write-an-extension.md)."""
     slot_sizes: Callable[[Any, Arguments], Mapping[str, int]] = no_sizes
     """Sizes that only the types of its slots name, from the params and the sizes of its ports."""
     arguments: Callable[[Any, Arguments], dict[str, Any]] = merged

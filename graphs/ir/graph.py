@@ -249,9 +249,9 @@ class Part:
 
     @property
     def steps(self) -> bool:
-        """Whether decoding calls `begin` and `step` of this block or of a block in its slots."""
+        """Whether decoding calls `begin` and `step` of it or of a block in its slots, in a slot."""
         inner = any(filling.steps for filling in self.fill.values())
-        return inner or self.block.steps or bool(self.stores)
+        return inner or (self.block.steps and not self.block.fills) or bool(self.stores)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,7 +326,7 @@ class BlockNode(_Placed):
     @property
     def steps(self) -> bool:
         """Whether decoding calls `begin` and `step` of its module."""
-        return self.part.steps
+        return self.part.steps or self.part.block.steps
 
     def copies(self) -> Iterator[tuple[int, Scope]]:
         """Yield nothing: a block has no copies."""

@@ -9,7 +9,7 @@ bounded before anything is read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -74,13 +74,19 @@ def read_in(folder: Path, name: str, largest: int = LARGEST_FILE) -> bytes:
     return data
 
 
-def json_in(folder: Path, name: str, largest: int = LARGEST) -> tuple[Any, Source]:
+def json_in(
+    folder: Path,
+    name: str,
+    largest: int = LARGEST,
+    constant: Callable[[str], Any] | None = None,
+) -> tuple[Any, Source]:
     """Return the JSON value of a file of such a folder, and its path with its text, for findings.
 
     Args:
         folder: the folder.
         name: path of the file relative to it.
         largest: maximum size in bytes.
+        constant: value of `Infinity`, `-Infinity` and `NaN`; by default they are refused.
 
     Raises:
         DamagedError: it is refused as by `path_in`, cannot be read, is larger, or is not UTF-8.
@@ -92,7 +98,7 @@ def json_in(folder: Path, name: str, largest: int = LARGEST) -> tuple[Any, Sourc
         source = Source(path, text_of(data, path, largest))
     except InputError as error:
         raise refused(folder / name, error.problem) from error
-    return read_json(source.text, source), source
+    return read_json(source.text, source, constant), source
 
 
 def object_in(folder: Path, name: str, largest: int = LARGEST) -> dict[str, Any]:

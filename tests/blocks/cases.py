@@ -141,7 +141,7 @@ def _as_long(graph: Graph) -> bool:
 
 def sequence(graph: Graph) -> str:
     """Return the name of the input whose positions a block mixes: x, its ids, or its values."""
-    return next(name for name in ("x", "ids", "value") if name in graph.inputs)
+    return next(name for name in ("x", "ids", "value", "key") if name in graph.inputs)
 
 
 STEPPED = {

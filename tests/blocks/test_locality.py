@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import weft
 from torch import Tensor, nn
 from torch.nn import functional as F
 from weft.blocks.attention.masks_module import Window
@@ -15,6 +16,7 @@ from weft.blocks.attention.multi_head_module import Attention
 from weft.blocks.kernels.decode_state import Capacity, State
 from weft.blocks.position.rotary import ROTARY, RotaryParams
 from weft.blocks.position.rotary_module import Rotary, rotated
+from weft.specs.load import loaded
 
 BOTH = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 MASK = torch.tensor([[1, 1, 0, 0, 0, 1], [0, 1, 1, 1, 1, 0]]).bool()
@@ -266,6 +268,55 @@ def test_yarn_ramps_over_pairs_and_raises_the_magnitude() -> None:
 
     assert angles(rotary, 2) == pytest.approx(expected, rel=1e-5)
     assert rotary.magnitude == pytest.approx(0.1 * math.log(4) + 1)
+
+
+def test_yarn_may_ramp_between_parts_of_pairs() -> None:
+    """As above, but the bounds of the ramp, 1.006 and 4.016, are not rounded."""
+    how = {"factor": 4.0, "original_length": 640, "slow_turns": 1.0, "fast_turns": 32.0}
+    rotary = Rotary(8, 100.0, scaling="yarn", rounded=False, **how)
+    low, high = (8 * math.log(640 / (n * 2 * math.pi)) / (2 * math.log(100)) for n in (32, 1))
+    assert (low, high) == pytest.approx((1.006, 4.016), abs=1e-3)
+    expected = []
+    for i in range(4):
+        own, ramp = 100 ** (-2 * i / 8), min(max((i - low) / (high - low), 0), 1)
+        expected.append(own * (1 - ramp) + own / 4 * ramp)
+
+    assert angles(rotary, 2) == pytest.approx(expected, rel=1e-5)
+
+
+NODE = {
+    "format": 1,
+    "name": "turned",
+    "axes": {"B": "batch", "T": "time"},
+    "inputs": {"x": "f[B 3 T 4]"},
+    "outputs": {"y": "rotary.y"},
+    "nodes": {"rotary": {"use": "rotary@1", "in": {"query": "x"}, "params": {"base": 100.0}}},
+    "step": {"axis": "T"},
+    "allow": ["D05"],
+}
+
+
+def test_a_node_rotates_as_complex_numbers_do() -> None:
+    """Features 2i and 2i + 1 are a number, multiplied by exp(j pos base^(-2i/K)); K is 4."""
+    x = torch.randn(2, 3, 7, 4, dtype=torch.float64)
+
+    y = weft.build(loaded(NODE)).double()(x=x)["y"]
+
+    angle = torch.arange(7)[:, None] * torch.tensor([1.0, 0.1], dtype=torch.float64)
+    numbers = torch.view_as_complex(x.unflatten(-1, (2, 2)))
+    wanted = torch.view_as_real(numbers * torch.polar(torch.ones_like(angle), angle)).flatten(-2)
+    torch.testing.assert_close(y, wanted, rtol=0, atol=1e-6)
+
+
+def test_a_node_rotates_the_next_positions_while_decoding() -> None:
+    """Two positions at once, then single ones."""
+    x, model = torch.randn(2, 3, 7, 4), weft.build(loaded(NODE))
+
+    state = model.begin(Capacity(2, 1, 7, x.dtype, x.device))
+    steps = [model.step(x=x[:, :, :2], state=state, position=0)["y"]]
+    steps += [model.step(x=x[:, :, [t]], state=state, position=t)["y"] for t in range(2, 7)]
+
+    torch.testing.assert_close(torch.cat(steps, 2), model(x=x)["y"])
 
 
 @pytest.mark.slow

@@ -37,7 +37,63 @@ LLAMA_3: dict[str, Any] = {
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 NEOX = {**SIZES, "num_attention_heads": 2, "rope_parameters": {"partial_rotary_factor": 0.5}}
 SMALL_FALCON = {**TOKENS, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
+LATENT = {
+    **SIZES,
+    "num_hidden_layers": 3,
+    "first_k_dense_replace": 1,
+    "q_lora_rank": 10,
+    "kv_lora_rank": 8,
+    "qk_nope_head_dim": 6,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 5,
+    "moe_intermediate_size": 8,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "n_shared_experts": 2,
+    "routed_scaling_factor": 1.5,
+}
+"""Sizes of DeepSeek-V2, of which each axis has another one."""
+GROUPS = {"topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2}
+STATES = {
+    **TOKENS,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_heads": 4,
+    "head_dim": 8,
+    "state_size": 5,
+    "n_groups": 2,
+    "chunk_size": 4,
+}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "olmoe": ("Olmoe", {**GROUPED, "num_experts": 5, "num_experts_per_tok": 2}),
+    "olmoe, sums": (
+        "Olmoe",
+        {**GROUPED, "num_experts": 5, "num_experts_per_tok": 2, "norm_topk_prob": True},
+    ),
+    "gpt-oss": (
+        "GptOss",
+        {
+            **GROUPED,
+            "head_dim": 6,
+            "num_hidden_layers": 3,
+            "num_local_experts": 5,
+            "num_experts_per_tok": 2,
+            "sliding_window": 3,
+            "swiglu_limit": 0.5,
+        },
+    ),
+    "deepseek-v2": ("DeepseekV2", LATENT),
+    "deepseek-v2, groups and yarn": (
+        "DeepseekV2",
+        {
+            **LATENT,
+            **GROUPS,
+            "rope_parameters": {**ROTARY, **YARN, "mscale": 0.7, "mscale_all_dim": 0.5},
+        },
+    ),
+    "deepseek-v2-lite": ("DeepseekV2", {**LATENT, "q_lora_rank": None}),
+    "mamba2": ("Mamba2", STATES),
+    "mamba2, tied": ("Mamba2", {**STATES, "n_groups": 1, "tie_word_embeddings": True}),
     "llama 3.1": ("Llama", {**GROUPED, "rope_parameters": ROTARY | LLAMA_3}),
     "llama, linear": (
         "Llama",
@@ -94,6 +150,13 @@ SPREAD = {
     "gpt-neox": 1.0,
     "falcon-40b": 0.3,
     "bloom": 0.2,
+    "olmoe": 0.2,
+    "olmoe, sums": 0.2,
+    "deepseek-v2": 0.2,
+    "deepseek-v2, groups and yarn": 0.2,
+    "deepseek-v2-lite": 0.2,
+    "mamba2": 0.2,
+    "mamba2, tied": 0.2,
 }
 """How much weights are perturbed for a text of several words, if not by 0.5."""
 EVERY = pytest.mark.parametrize("name", MODELS)
@@ -103,7 +166,9 @@ def theirs_of(hf: Any, name: str) -> Any:
     """Return a tiny random model."""
     family, sizes = MODELS[name]
     torch.manual_seed(0)
-    return getattr(hf, f"{family}ForCausalLM")(getattr(hf, f"{family}Config")(**sizes))
+    model = getattr(hf, f"{family}ForCausalLM")(getattr(hf, f"{family}Config")(**sizes))
+    model.set_experts_implementation("eager")  # the usual kernels need widths of 16 bytes
+    return model
 
 
 @EVERY

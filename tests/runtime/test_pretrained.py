@@ -12,6 +12,7 @@ import pytest
 import torch
 import weft
 from weft.extensions.interop.export.eject import eject
+from weft.graphs.cost.decode_state import state_by_node
 from weft.runtime.prove.prove import prove
 from weft.specs.reader import shipped_names
 
@@ -20,18 +21,23 @@ PARAMETERS = {
     "clip-text": 63_428_096,
     "clip-vision": 87_849_216,
     "deberta-v2": 184_551_780,
+    "deepseek-v2": 235_741_434_880,
+    "deepseek-v2-lite": 15_706_484_224,
     "electra-base": 109_483_009,
     "electra-small": 13_549_057,
     "falcon": 6_921_720_704,
     "falcon-40b": 41_303_293_952,
     "gemma2": 590_118_912 + 2_024_517_888,
     "gpt-j": 6_050_882_784,
+    "gpt-oss": 20_914_757_184,
     "gpt-neox": 20_554_567_680,
+    "mamba2": 7_285_403_648,
     "mbart": 610_851_840 - 2 * 2 * 1024 + 250_027,
     "mixtral": 46_702_792_704,
     "modernbert": 149_655_232,
     "mpt": 6_649_286_656,
     "olmo2": 7_298_617_344,
+    "olmoe": 6_919_161_856,
     "pegasus": 568_699_904 + 96_103,
     "qwen2": 7_615_616_512,
     "qwen2-tied": 494_032_768,
@@ -51,14 +57,21 @@ do not use, and with the running statistics of batch norms, which are buffers th
 
 
 SMALL: dict[str, Any] = {"d_model": 16, "heads": 4, "d_ff": 24, "layers": 2, "vocab": 12}
+LATENT = {"d_k": 6, "d_v": 5, "d_rotary": 4, "rank": 8, "d_expert": 8, "layers": 3}
+ROUTING = {"use": "mixture_of_experts@1", "params": {"experts": 4, "top_k": 2}}
 MORE: dict[str, dict[str, Any]] = {
     "clip-vision": {"height": 12, "width": 12, "patch": 4},
     "deberta-v2": {"buckets": 4, "max_length": 9},
+    "deepseek-v2": {**LATENT, "query_rank": 10, "routing": ROUTING},
+    "deepseek-v2-lite": {**LATENT, "routing": ROUTING},
     "electra-small": {"d_embedding": 6},
     "falcon-40b": {"kv_heads": 2},
     "gemma2": {"kv_heads": 2, "d_k": 6, "layers": 4, "distance": 3},
     "gpt-j": {"d_model": 32},
     "gpt-neox": {"d_model": 32},
+    "gpt-oss": {"kv_heads": 2, "d_k": 6, "experts": 4, "top_k": 2, "distance": 3},
+    "mamba2": {"groups": 2, "chunk": 4},
+    "olmoe": {"experts": 4, "top_k": 2},
     "modernbert": {"layers": 4, "distance": 3},
     "stablelm": {"d_model": 32},
     "wav2vec2": {"d_features": 8, "position_kernel": 6, "position_groups": 4},
@@ -98,6 +111,17 @@ def test_only_every_second_layer_of_gemma_2_has_a_window(layers: int, reached: i
     change = model(tokens=tokens)["logits"] - model(tokens=other)["logits"]
 
     assert change.abs().amax(-1)[0].nonzero().flatten().tolist() == list(range(reached + 1))
+
+
+def test_decoding_of_latent_attention_stores_one_vector_for_each_position() -> None:
+    """The compressed vector and the rotary key, in float32, whatever the number of heads."""
+    graph = weft.load("deepseek-v2", **SMALL | MORE["deepseek-v2"]).graph()
+
+    state = state_by_node(graph, {"B": 1, "T": 10})
+
+    attention = sum(size for path, size in state.items() if path.endswith("attention"))
+    assert attention == MORE["deepseek-v2"]["layers"] * 10 * (8 + 4) * 4
+    assert sum(state.values()) - attention == 4  # the balance of the dense layer
 
 
 @pytest.mark.slow

@@ -352,7 +352,7 @@ def _uses(doc: Document, at: Site) -> Iterator[Item]:
         if slot is not None:
             rank = 0 if fits_slot(block, slot) else None
         else:
-            rank = None if block.fills else _rank(block, wired)
+            rank = None if block.fills and not block.steps else _rank(block, wired)
         if rank is not None:
             needs = _needs(block, wired) if not slot else ""
             offer = _item(key, "block", block.doc, f"{block.doc}\n\n{block.source}", rank)

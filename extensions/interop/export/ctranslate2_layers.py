@@ -13,6 +13,7 @@ from typing import Any
 
 import networkx as nx
 
+from ....blocks.feed_forward.feed_forward import GATE
 from ....blocks.registry import key_for
 from ....graphs.ir.traverse import fillings
 from ....plugin import BlockNode, Graph, InputError, Node, Part, TemplatePart, Visit, visits
@@ -187,6 +188,9 @@ def _bent(rotary: Part) -> bool:
 
 def _feed_forward(site: Place, refusals: Refusals) -> None:
     activation = _inner(site)["activation"]
+    for name in sorted(GATE & _inner(site).keys()):
+        problem = f"a gated feed-forward network with '{name}' is not supported"
+        refusals.add(site.obstacle(problem, slot="/f"))
     if activation not in ACTIVATIONS:
         swap = f"{site.inner.key} --set activation=relu"
         problem = f"the activation '{activation}' is not supported"

@@ -78,6 +78,9 @@ def classes_of(value: Mapping[str, Any]) -> set[str]:
 def read_object(folder: Path, name: str, largest: int = LARGEST) -> dict[str, Any]:
     """Read a JSON object from a file of a folder.
 
+    `Infinity`, which Python writes although it is not JSON, becomes `{"__float__": "Infinity"}`, as
+    transformers 5 writes it; so do `-Infinity` and `NaN`.
+
     Args:
         folder: the folder.
         name: name of the file.
@@ -87,7 +90,7 @@ def read_object(folder: Path, name: str, largest: int = LARGEST) -> dict[str, An
         InputError: the file cannot be read.
         SpecError: the file is not a JSON object.
     """
-    value, source = json_in(folder, name, largest)
+    value, source = json_in(folder, name, largest, lambda word: {"__float__": word})
     if not isinstance(value, dict):
         raise SpecError([_finding("I03", "", "the file is not a JSON object", "", source)])
     return value

@@ -16,6 +16,8 @@ JOINT = "__"
 """Separator of the keys of nested objects: `rope_parameters__rope_theta`."""
 MOST_LAYERS = 10_000
 """Maximum length of a list that a table writes."""
+OTHER = "*"
+"""Case of all values that no other case names."""
 DEEPEST = 16
 """Maximum length of a chain of defaults that refer to one another."""
 
@@ -110,14 +112,15 @@ class Values(Mapping[str, Any]):
 
 
 def _cases(values: Values, by: Any, cases: Mapping[str, Any]) -> Any:
-    """Return the case selected by the value of a key, or by another value."""
+    """Return the case selected by the value of a key, or by another value; `*` is any other."""
     is_key = isinstance(by, str) and not is_expression(by)
     word = case_of(values.read(by) if is_key else values.value_of(by))
-    if word not in cases:
+    case = word if word in cases else OTHER
+    if case not in cases:
         name = f"'{by}'" if is_key else next(iter(by.values()), by) if isinstance(by, dict) else by
         msg = f"{name} is {word}, but only {', '.join(cases)} are supported"
         raise ExpressionError(msg)
-    return values.value_of(cases[word])
+    return values.value_of(cases[case])
 
 
 def _count(values: Values, count: str) -> int:

@@ -105,6 +105,28 @@ def test_a_gated_map_is_the_formula_of_the_paper(activation: str) -> None:
     torch.testing.assert_close(found, torch.tensor([a + 10 * b + 7, -a]))
 
 
+def test_a_bounded_gate_and_hidden_layer_by_hand() -> None:
+    """At most 2: the gates 3.5 and -1 become 2 and -1, and the values 2.5 and -6 become 2 and -2.
+
+    The offset of 1 is added after the bound.
+    """
+    block = GatedFeedForward(2, 2, "relu", limit=2.0, offset=1.0)
+    with torch.no_grad():
+        block.gate.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, -1.0]]))
+        block.gate.bias.copy_(torch.tensor([0.5, 0.0]))
+        block.inner.weight.copy_(torch.tensor([[1.0, 1.0], [-1.0, 0.0]]))
+        block.inner.bias.copy_(torch.tensor([0.5, -3.0]))
+        block.outer.weight.copy_(torch.tensor([[1.0, 10.0], [-1.0, 0.0]]))
+        block.outer.bias.copy_(torch.tensor([7.0, 0.0]))
+
+    outputs = block(torch.tensor([[3.0, -1.0], [3.0, 1.0]]))
+
+    first, second = 2 * (2 + 1), 1 * (-2 + 1)
+    torch.testing.assert_close(
+        outputs, torch.tensor([[first + 10.0 * second + 7, -first], [first + 7.0, -first]])
+    )
+
+
 def test_dropout_falls_on_the_gated_product() -> None:
     """With one hidden unit, the output is the bias, or twice the map plus the bias."""
     block = GatedFeedForward(1, 1, "relu", dropout=0.5).train()

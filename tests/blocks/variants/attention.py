@@ -215,6 +215,16 @@ VARIANTS: dict[str, BlockType] = {
         example_inputs={"query": "f[B T 8]", "key": "f[B S 8]", "value": "f[B S 6]"},
     ),
     "dot, no gain": replace(DOT_ATTENTION, example={}),
+    "dot, keys as values": replace(
+        DOT_ATTENTION,
+        example={"heads": 4, "kv_heads": 1, "causal": True, "scale": 0.3},
+        example_inputs={"query": "f[B T 12]", "key": "f[B T 3]"},
+    ),
+    "dot, narrow values of grouped heads": replace(
+        DOT_ATTENTION,
+        example={"heads": 4, "kv_heads": 2},
+        example_inputs={"query": "f[B T 12]", "key": "f[B S 6]", "value": "f[B S 4]"},
+    ),
     "dot, grouped and causal": replace(
         DOT_ATTENTION,
         example={"heads": 4, "kv_heads": 2, "causal": True, "scale": "sqrt"},

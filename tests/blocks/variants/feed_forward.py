@@ -20,6 +20,9 @@ VARIANTS: dict[str, BlockType] = {
     "gated, gelu": replace(
         GATED_FEED_FORWARD, example={"d_ff": 16, "activation": "gelu", "bias": False}
     ),
+    "gated, bounded": replace(
+        GATED_FEED_FORWARD, example={"d_ff": 16, "limit": 0.5, "offset": 1.0}
+    ),
     "gated, relu": replace(GATED_FEED_FORWARD, example={"d_ff": 16, "activation": "relu"}),
     "gated, sigmoid": replace(GATED_FEED_FORWARD, example={"d_ff": 16, "activation": "sigmoid"}),
 }

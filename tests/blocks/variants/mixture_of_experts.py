@@ -17,6 +17,10 @@ VARIANTS: dict[str, BlockType] = {
         MIXTURE_OF_EXPERTS,
         example={"experts": 3, "d_ff": 10, "activation": "silu", "gated": True},
     ),
+    "mixture, bounded gates": replace(
+        MIXTURE_OF_EXPERTS,
+        example={"experts": 3, "d_ff": 10, "gated": True, "limit": 0.5, "offset": 1.0},
+    ),
     "mixture, sigmoid scores in groups": replace(
         MIXTURE_OF_EXPERTS,
         example={

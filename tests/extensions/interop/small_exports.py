@@ -43,12 +43,19 @@ SMALL: dict[str, Any] = {
     "d_features": 8,
     "position_kernel": 6,
     "position_groups": 4,
+    "d_rotary": 8,
+    "d_v": 8,
+    "rank": 16,
+    "query_rank": 24,
+    "d_expert": 8,
+    "groups": 2,
 }
 """Sizes of every kind; a spec gets those that it has as numbers."""
 IDS = {"begin": 2, "end": 1, "pad": 0}
 POSITION = {"form": "concatenated", "first": IDS["pad"] + 1}
 NEEDED: dict[str, dict[str, Any]] = {
     "distilbert": {"types": 1},
+    "olmoe": {"d_k": 8},
     "m2m-100": {"position": {"use": "sinusoidal_position@1", "params": POSITION}},
 }
 """Table to params without which a spec cannot be one of its models."""

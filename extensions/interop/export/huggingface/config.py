@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .....plugin import Graph
-from .....runtime.checkpoint.mapping.values import FORMS, JOINT, case_of
+from .....runtime.checkpoint.mapping.values import FORMS, JOINT, OTHER, case_of
 from .....specs.expressions import ExpressionError, is_expression, names_in
 from ...importing.config import Configuration, keys_read
 from ...importing.table import ImportTable
@@ -81,7 +81,8 @@ class Inverse:
         best = [word for word, number in agreements.items() if number == max(agreements.values())]
         usual = [case_of(value) for value in self._usual(by)]
         word = next((word for word in usual if word in best), best[0])
-        self.values.setdefault(by, _unworded(word))
+        if word != OTHER:  # an expression of the case gives the value
+            self.values.setdefault(by, _unworded(word))
         self.want(cases[word], value)
 
     def _usual(self, key: str) -> list[Any]:

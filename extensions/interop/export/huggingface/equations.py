@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from .....plugin import Graph, Part
@@ -129,8 +129,7 @@ def params_for(graph: Graph, other: Graph, alignment: Alignment) -> dict[str, An
         if is_expression(record.get("repeat")):
             equations.append((record["repeat"][1:], count))
     for pair in alignment.pairs:
-        use = _use(_at(spec, pair.at), spec["params"])
-        equations += _of_params(use.get("params", {}), pair.other)
+        equations += _of_params(_params_of(_at(spec, pair.at), spec["params"]), pair.other)
     scalars = [
         equation for equation in equations if isinstance(equation[1], int | float | str | None)
     ]
@@ -178,21 +177,27 @@ def _of_type(written: str, value_type: Any, params: Mapping[str, Any]) -> list[E
 def _of_params(written: Mapping[str, Any], part: Part) -> list[Equation]:
     """Return equations for the params of a block: constructor arguments, or params as given."""
     values = part.params.model_dump(mode="json")
-    equations = []
-    for name, text in written.items():
-        if is_expression(text) and name in values:
-            equations.append((text[1:], part.arguments.get(name, values[name])))
-    return equations
+    return [*_equal(written, {name: part.arguments.get(name, values[name]) for name in values})]
 
 
-def _use(record: Any, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the use of a block; one that a param holds is that of its default."""
-    while isinstance(record, Mapping) and is_expression(record.get("use")):
-        value = params.get(record["use"][1:])
-        if not isinstance(value, Mapping):
-            return {}
-        record = value
-    return record if isinstance(record, Mapping) else {}
+def _equal(written: Any, value: Any) -> Iterator[Equation]:
+    """Yield an equation for each expression in a value, such as a list of sizes."""
+    if is_expression(written):
+        yield written[1:], value
+    elif isinstance(written, Mapping) and isinstance(value, Mapping):
+        for name in written.keys() & value.keys():
+            yield from _equal(written[name], value[name])
+    elif isinstance(written, list) and isinstance(value, list | tuple):
+        for inner, number in zip(written, value, strict=False):
+            yield from _equal(inner, number)
+
+
+def _params_of(record: Any, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params of a use of a block, then those of the block that a param holds."""
+    if not isinstance(record, Mapping):
+        return {}
+    chosen = params.get(_choice(record))
+    return {**record.get("params", {}), **(_params_of(chosen, params) if chosen else {})}
 
 
 def _at(spec: Any, at: str) -> Any:

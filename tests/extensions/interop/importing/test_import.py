@@ -13,6 +13,7 @@ import pytest
 import torch
 import weft
 from safetensors.torch import save_file
+from weft.extensions.interop.importing.config import read_object
 from weft.extensions.interop.importing.table import ImportTable, load_table
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.checkpoint.mapping.line import Line
@@ -330,6 +331,18 @@ def test_a_configuration_that_is_not_supported_says_why(
 
     assert [(f.code, f.at, f.problem) for f in error.value.findings] == wanted
     assert {f.source for f in error.value.findings} == {str(folder / "config.json")}
+
+
+def test_an_infinity_is_read_as_transformers_5_writes_it(tmp_path: Path) -> None:
+    """Python writes `Infinity`, which is not JSON, as in the limits of Mamba-2's time steps."""
+    (tmp_path / "config.json").write_text('{"limits": [0.0, Infinity], "least": -Infinity}')
+
+    config = read_object(tmp_path, "config.json")
+
+    assert config == {
+        "limits": [0.0, {"__float__": "Infinity"}],
+        "least": {"__float__": "-Infinity"},
+    }
 
 
 def test_defaults_that_lead_in_a_circle_end(tagger: Tagger) -> None:

@@ -47,6 +47,8 @@ PATTERN = {"repeat": ["local", "local", "full"], "to": "=size + 3"}
         ({"item": "sizes", "at": "=size - 3"}, 5),
         ({"by": {"period": "types"}, "cases": {"1": "same", "3": "thirds"}}, "thirds"),
         ({"by": "=size == 4", "cases": {"true": 1, "false": 0}}, 1),
+        ({"by": "size", "cases": {"5": "five", "*": "=size + 1"}}, 5),
+        ({"by": "size", "cases": {"4": "four", "*": "other"}}, "four"),
         ({"kinds": "types", "kind": "full"}, [n in (2, 5) for n in range(7)]),
         ({"kinds": "sizes", "kind": "=size"}, [True, False]),
         ({"marks": "sizes", "to": 6}, [False, False, False, False, True, True]),

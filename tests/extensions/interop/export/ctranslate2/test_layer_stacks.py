@@ -122,3 +122,12 @@ def test_layers_of_a_stack_are_alike(select: str, changes: dict[str, Any], messa
     spec = load_child(load("transformer-base"), child, "other.json")
 
     assert message in refused(spec)
+
+
+@pytest.mark.parametrize(("name", "value"), [("limit", 7.0), ("offset", 1.0)])
+def test_bounded_gates_are_refused(name: str, value: float) -> None:
+    """CTranslate2 multiplies the hidden layer as it is."""
+    patch = [{"select": "decoder.*.feed_forward/f", "set": {f"params.{name}": value}}]
+    spec = load_child(load("llama"), {"name": "other", "patch": patch}, "other.json")
+
+    assert f"a gated feed-forward network with '{name}' is not supported" in refused(spec)
