@@ -54,9 +54,12 @@ def _counted(scope: Scope, value: str) -> Counter | str | None:
     nodes = {node.name: node for node in scope.nodes}
     while value not in scope.inputs:
         name, _, port = value.partition(".")
+        if name not in nodes:
+            return None  # of a wire whose form is wrong
         node = nodes[name]
         if isinstance(node, BlockNode):
-            read = [v for _, v in sorted(node.wires.items()) if scope.type_of(v).kind == "loss"]
+            wires = [v for _, v in sorted(node.wires.items()) if v]
+            read = [v for v in wires if scope.type_of(v).kind == "loss"]
             if not read:
                 return Counter(node, port) if weighing_ports(node.part) else None
             value = read[0]  # a formula of a loss sums the same items

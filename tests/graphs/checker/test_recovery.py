@@ -326,3 +326,27 @@ def test_an_unknown_format_and_limits_end_the_check(code: str, edit: Edit, tmp_p
     found = found_in(edit({**edits, f"{HEAD}/parms": {}, f"{HEAD}/params/d_out": 0}), tmp_path)
 
     assert [each for each, _ in found] == [code]
+
+
+def test_a_loss_is_not_counted_through_a_wire_without_a_form(tmp_path: Path) -> None:
+    """Whether its items can be counted was asked of a value that had no name."""
+    params = {"experts": 2, "d_ff": "=d_ff", "top_k": 1}
+    mixture = {"use": "mixture_of_experts@1", "in": "f[B S d_model]", "params": params}
+    outputs = {"x": "norm.y", "balance": "mixture.balance"}
+    layer = {"outputs": outputs, "nodes": {"mixture": mixture}}
+    change = {"repeat": "=layers", "block": "layer", "collect": ["balance"]}
+    spec = {
+        "format": 1,
+        "extends": "transformer-base",
+        "name": "mixture",
+        "blocks": {"layer": layer},
+        "patch": [
+            {"select": "encoder", "set": change},
+            {"select": "/", "set": {"outputs.balance": "encoder.balance"}},
+        ],
+    }
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+
+    findings = weft.check(tmp_path / "spec.json")
+
+    assert "/blocks/layer/nodes/mixture/in" in {finding.at for finding in findings}
