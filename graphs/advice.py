@@ -380,8 +380,11 @@ def unmixed_steps(graph: Graph) -> Iterator[Remark]:
 
 
 def _reads(part: Part, axis: str) -> bool:
-    """Return whether a block reads other positions of an axis."""
-    return any(name == axis for name, _ in behaviors(part))
+    """Return whether a block reads other positions of an axis, also in a length such as 4*S."""
+    return any(
+        behavior != "pointwise" and axis in names_of(part.axes.get(name, ""))
+        for name, behavior in part.signature.behavior.items()
+    )
 
 
 def _relates(type_: ValueType, axis: str, times: Collection[str]) -> bool:
