@@ -13,7 +13,7 @@ from weft.extensions.editor.language.document import forget
 from weft.extensions.editor.studio.files import opened
 from weft.extensions.editor.studio.session import Session
 from weft.graphs.checker import blocks
-from weft.graphs.draw import scene as placed
+from weft.graphs.draw import positions
 from weft.specs.json_tree import tree
 from weft.specs.reader import SHIPPED
 
@@ -24,7 +24,7 @@ SOME = ("transformer-base", "moe-transformer", "gru-attention", "t5")
 
 def _forget_everything() -> None:
     """Forget what was kept, as a new process has."""
-    for cache in (blocks._place, blocks._names, placed._dot, tree):
+    for cache in (blocks._place, blocks._names, positions._dot, tree):
         cache.cache_clear()
     forget()
 
