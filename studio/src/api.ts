@@ -38,7 +38,7 @@ export interface Finding {
 export interface Look { findings: Finding[]; scene?: Scene; key?: string; partial?: boolean; editable?: boolean; missing?: string[] }
 export interface Choice {
   use: string; doc: string; family: string; fits: boolean; proposed: Record<string, unknown>;
-  reason: string; parameters: number; flops: number; kept: number;
+  reason: string; parameters: number; flops: number; kept: number; around: string;
 }
 /** A port, and the values that it can read; it reads none now if it is not wired. */
 export interface Port { port: string; optional: boolean; now: string | null; values: string[] }
@@ -76,7 +76,7 @@ export const api = {
   file: () => ask<File>("file"),
   look: (body: { text: string; key: string; sizes: Record<string, number>; pass: string }) => ask<Look>("look", body),
   menu: (text: string, path: string) => ask<{ choices: Choice[] }>("menu", { text, path }),
-  blocks: (text: string, path: string, port: string) => ask<{ blocks: Piece[] }>("blocks", { text, path, port }),
+  blocks: (text: string, path: string, port: string, after: boolean) => ask<{ blocks: Piece[] }>("blocks", { text, path, port, after }),
   wires: (text: string, path: string) => ask<{ ports: Port[] }>("wires", { text, path }),
   ports: (text: string, path: string, inside: boolean) => ask<{ values: Value[] }>("ports", { text, path, inside }),
   times: (text: string, sizes: Record<string, number>) => ask<Times>("times", { text, sizes }),

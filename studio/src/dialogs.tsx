@@ -73,7 +73,7 @@ function OneChoice({ one, first, onPick }: { one: Choice; first: boolean; onPick
   return (
     <div class={`choice${first ? " first" : ""}`}>
       <button class="pick" disabled={!one.fits} onClick={() => onPick(one.use, parsed())}>
-        <b>{one.use}</b> <span>{one.doc.split(/[;.]/)[0]}</span>
+        <b>{one.use}</b> {one.around && <>around {one.around} </>}<span>{one.doc.split(/[;.]/)[0]}</span>
       </button>
       {names.length > 0 && one.fits && names.map((name) => (
         <label key={name}>{name} <input type="text" value={given[name]} onInput={(event) => setGiven({ ...given, [name]: event.currentTarget.value })} /></label>
@@ -90,16 +90,16 @@ export function valueOf(text: string): unknown {
   try { return JSON.parse(text); } catch { return text; }
 }
 
-export function Palette({ text, path, ports, onPick, onClose }: { text: string; path: string; ports: string[]; onPick: (use: string, port: string, params: Record<string, unknown>) => void; onClose: () => void }) {
+export function Palette({ text, path, ports, after, onPick, onClose }: { text: string; path: string; ports: string[]; after: boolean; onPick: (use: string, port: string, params: Record<string, unknown>) => void; onClose: () => void }) {
   const [port, setPort] = useState(ports[0]);
   const [pieces, setPieces] = useState<Piece[] | null>(null);
   const [wrong, setWrong] = useState("");
   const [query, setQuery] = useState("");
   const shown = ranked(pieces ?? [], query);
-  useEffect(() => { setPieces(null); api.blocks(text, path, port).then((found) => setPieces(found.blocks), (error) => setWrong(said(error))); }, [port]);
+  useEffect(() => { setPieces(null); api.blocks(text, path, port, after).then((found) => setPieces(found.blocks), (error) => setWrong(said(error))); }, [port]);
   return (
-    <Dialog title={`Put a block before ${path}`} onClose={onClose}>
-      {ports.length > 1 && <label>in the wire to <select value={port} onChange={(event) => setPort(event.currentTarget.value)}>{ports.map((one) => <option key={one}>{one}</option>)}</select></label>}
+    <Dialog title={`Put a block ${after ? "after" : "before"} ${path}`} onClose={onClose}>
+      {ports.length > 1 && <label>in the wire {after ? "from" : "to"} <select value={port} onChange={(event) => setPort(event.currentTarget.value)}>{ports.map((one) => <option key={one}>{one}</option>)}</select></label>}
       <Filter query={query} onQuery={setQuery} onEnter={() => { if (query && shown[0]) onPick(shown[0].use, port, shown[0].proposed); }} />
       {wrong && <p class="wrong">{wrong}</p>}
       {!pieces && !wrong && <p>Asking the checker…</p>}

@@ -8,7 +8,7 @@ export interface Acts {
   edit: (edit: Record<string, unknown>) => Promise<boolean>;
   rename: (path: string, name: string) => Promise<boolean>;
   menu: (path: string) => void;
-  palette: (path: string, ports: string[]) => void;
+  palette: (path: string, ports: string[], after: boolean) => void;
   code: (path: string) => void;
 }
 
@@ -34,7 +34,8 @@ export function Inspector({ box, scene, text, acts, editable }: { box: Box; scen
       <h3>Change</h3>
       {isBlock && <button class="main" data-act="swap" onClick={() => acts.menu(inner[0] && fact.slots.includes("f") ? `${path}/f` : path)}>Swap {inner[0] && fact.slots.includes("f") ? scene.facts[`${path}/f`]?.use.split("@")[0] : fact.use.split("@")[0]}…</button>}
       {isBlock && fact.slots.includes("f") && <button onClick={() => acts.menu(path)}>Swap {fact.use.split("@")[0]}…</button>}
-      {!path.includes("/") && ports.length > 0 && <button onClick={() => acts.palette(path, ports)}>Insert before…</button>}
+      {!path.includes("/") && ports.length > 0 && <button onClick={() => acts.palette(path, ports, false)}>Insert before…</button>}
+      {!path.includes("/") && <button onClick={() => acts.palette(path, Object.keys(fact.outputs), true)}>Insert after…</button>}
       {!path.includes("/") && isBlock && ports.length > 0 && <button onClick={() => void acts.edit({ what: "remove", path })}>Remove</button>}
       <button onClick={() => acts.code(path)}>Code</button>
       {!/[/]|\.\d[\d,-]*$/.test(path) && <Name key={path} path={path} acts={acts} />}

@@ -20,7 +20,7 @@ const WATCH = 1500;
 type Looked = Look & { of: string };
 
 type Open =
-  | { what: "menu"; path: string } | { what: "palette"; path: string; ports: string[] } | { what: "save" }
+  | { what: "menu"; path: string } | { what: "palette"; path: string; ports: string[]; after: boolean } | { what: "save" }
   | { what: "compare" } | { what: "code"; node: string } | { what: "keys" } | null;
 
 /** The code of the editor, which is loaded after the first drawing; there is no editor before. */
@@ -207,7 +207,7 @@ function Studio({ first, looked }: { first: File; looked?: Look }) {
   const acts: Acts = useMemo(() => ({
     edit, rename,
     menu: (path) => setOpen({ what: "menu", path }),
-    palette: (path, ports) => setOpen({ what: "palette", path, ports }),
+    palette: (path, ports, after) => setOpen({ what: "palette", path, ports, after }),
     code: (node) => setOpen({ what: "code", node }),
   }), [edit, rename]);
   const errors = look.findings.filter((one) => one.severity === "error");
@@ -283,7 +283,7 @@ function Studio({ first, looked }: { first: File; looked?: Look }) {
       </div>
       {note && <div class={`note-bar${note.wrong ? " wrong" : ""}`} role="status">{note.text} <button aria-label="close" onClick={() => setNote(null)}>×</button></div>}
       {open?.what === "menu" && <Menu text={text} path={open.path} onClose={() => setOpen(null)} onPick={(use, params) => { setOpen(null); void edit({ what: "swap", path: open.path, use, params }); }} />}
-      {open?.what === "palette" && <Palette text={text} path={open.path} ports={open.ports} onClose={() => setOpen(null)} onPick={(use, port, params) => { setOpen(null); void edit({ what: "insert", path: open.path, use, port, params }); }} />}
+      {open?.what === "palette" && <Palette text={text} path={open.path} ports={open.ports} after={open.after} onClose={() => setOpen(null)} onPick={(use, port, params) => { setOpen(null); void edit({ what: "insert", path: open.path, use, port, params, after: open.after }); }} />}
       {open?.what === "save" && <SaveAs text={text} file={file} valid={!errors.length} onClose={() => setOpen(null)} onSaved={showSaved} />}
       {open?.what === "compare" && <Compare text={text} specs={file.specs} name={file.name} dark={dark} stateKey={key} onClose={() => setOpen(null)} />}
       {open?.what === "code" && <Code text={text} pass={pass} node={open.node} onClose={() => setOpen(null)} />}

@@ -255,14 +255,14 @@ def test_a_hundred_edits_are_undone(studio: Open, file: Path) -> None:
             'n => weftEditor.state.doc.toString().includes(`"kv_heads": ${n}`)', arg=number
         )
         page.wait_for_selector(f"svg >> text={number} key-value heads")
-    for turn in range(97):
-        page.evaluate(
-            "turn => weftEditor.dispatch({changes: {from: (turn * 37) % 900, insert: '?'},"
-            " userEvent: 'paste'})",
-            turn,
-        )
-    for _ in range(100):
-        page.click("[aria-label=undo]")
+    page.evaluate(
+        "() => { for (let turn = 0; turn < 97; turn++) weftEditor.dispatch("
+        "{changes: {from: (turn * 37) % 900, insert: '?'}, userEvent: 'paste'}); }"
+    )
+    page.evaluate(
+        "() => { for (let turn = 0; turn < 100; turn++)"
+        " document.querySelector('[aria-label=undo]').click(); }"
+    )
     assert text_of(page) == TEXT
 
 

@@ -80,6 +80,28 @@ def test_blocks_inserted_in_a_layer_are_saved_as_patches(studio: Open, file: Pat
     assert weft.load(path).graph().parameters() - sizes[1] == 6 * (more - 512)
 
 
+def test_a_block_is_put_after_a_node_and_into_a_sublayer(studio: Open, file: Path) -> None:
+    """The end of a layer is no wire of a node; a residual path is put around what is there."""
+    page = studio(file)
+    page.click(FEED_FORWARD)
+    page.click("text=Insert after…")
+    page.wait_for_selector(".choice")
+    page.fill("dialog [type=search]", "gated feed")
+    page.press("dialog [type=search]", "Enter")
+    page.click('[data-id="node/encoder.*.gated_feed_forward"]')
+    page.click("[data-act=swap]")
+    page.wait_for_selector(".choice")
+    page.fill("dialog [type=search]", "sublayer")
+    assert "around gated_feed_forward@1" in page.inner_text(".choice >> nth=0")
+    page.press("dialog [type=search]", "Enter")
+    page.wait_for_function("() => weftEditor.state.doc.toString().split('sublayer@1').length === 7")
+    page.wait_for_selector(".findings.good")
+    layer = json.loads(text_of(page))["blocks"]["encoder_layer"]
+    assert layer["outputs"] == {"x": "gated_feed_forward.y"}
+    fill = {"f": {"use": "gated_feed_forward@1", "params": {"d_ff": "=d_ff"}}}
+    assert layer["nodes"]["gated_feed_forward"]["fill"] == fill
+
+
 def test_a_complete_spec_is_saved_under_another_name(studio: Open, file: Path) -> None:
     """It extends nothing."""
     page = studio(file)

@@ -379,13 +379,9 @@ class Editor:
         scope = value_at(self.loaded.value(), scope_at)
         if not wires:
             raise InputError(f"'{path}' reads nothing", location=path, help="remove it in the text")
-        for other, record in scope.get("nodes", {}).items():
-            for port, value in record.get("in", {}).items():
-                if value.partition(".")[0] == name:
-                    self._scope_set(scope_at, f"nodes.{other}.in.{port}", wires[0])
-        for output, value in scope.get("outputs", {}).items():
-            if value.partition(".")[0] == name:
-                self._scope_set(scope_at, f"outputs.{output}", wires[0])
+        values = [f"{name}.{output}" for output in visit.node.outputs]
+        for key in _readers(scope, values):
+            self._scope_set(scope_at, key, wires[0])
         if not self._remove(scope_at, f"nodes.{name}"):
             self._patch_scope(scope_at, {}, [f"nodes.{name}"])
         return self._tidy()
@@ -407,26 +403,33 @@ class Editor:
             raise InputError(problem, location=scope_at, help="edit the text by hand")
         self._patch(scope_at or "/", keys, gone)
 
-    def insert(self, use: str, path: str, port: str, params: Mapping[str, Any]) -> str:
-        """Return the text with a new node in the wire that leads to a port.
+    def insert(
+        self, use: str, path: str, port: str, params: Mapping[str, Any], *, after: bool = False
+    ) -> str:
+        """Return the text with a new node in the wires of a port.
 
         Args:
             use: a block.
-            path: the node that reads the wire.
-            port: its input.
+            path: the node before which it is, or after which.
+            port: its input, or its output.
             params: params of the block.
+            after: whether the port is an output, whose readers then read the new node.
         """
-        visit = self.node(path)
-        fitting = piece(self.graph, self.loaded, path, port, use, params)
+        node = self.node(path).node
+        fitting = piece(self.graph, self.loaded, path, port, use, params, after=after)
         scope_at = self.at(path).rpartition("/nodes/")[0]
-        taken = value_at(self.loaded.value(), scope_at).get("nodes", {})
+        scope = value_at(self.loaded.value(), scope_at)
+        value = f"{node.name}.{port}" if after else node.wires[port]
+        readers = _readers(scope, [value]) if after else [f"nodes.{node.name}.in.{port}"]
+        taken = scope.get("nodes", {})
         name = use.partition("@")[0]
         while name in taken:
             stem, _, number = name.rpartition("_")
             name = f"{stem}_{int(number) + 1}" if number.isdecimal() else f"{name}_2"
-        wires = dict.fromkeys(fitting.record["in"], visit.node.wires[port])
+        wires = dict.fromkeys(fitting.record["in"], value)
         self._scope_set(scope_at, f"nodes.{name}", {**fitting.record, "in": wires})
-        self._scope_set(scope_at, f"nodes.{visit.node.name}.in.{port}", f"{name}.{fitting.output}")
+        for key in readers:
+            self._scope_set(scope_at, key, f"{name}.{fitting.output}")
         return self._masked(scope_at + pointer("nodes", name))
 
     def _masked(self, at: str) -> str:
@@ -441,11 +444,19 @@ class Editor:
                     )
         return self.text
 
-    def rename(self, path: str, name: str) -> str:
-        """Return the text with another name of a node, wherever this file uses it."""
+    def rename(self, path: str, name: str, *, copied: bool = False) -> str:
+        """Return the text with another name of a node, wherever this file uses it.
+
+        Args:
+            path: the node.
+            name: its new name.
+            copied: whether the text will be a new file, which no other one uses.
+        """
         node = self.node(path).node
         scope = self.at(path).rpartition("/nodes/")[0]
-        return renamed_node(self.text, self.reading.source, scope, node.name, name)
+        source = Path(self.reading.source)
+        file = source / "copy.json" if copied else source  # there is no such folder
+        return renamed_node(self.text, str(file), scope, node.name, name)
 
     def node(self, path: str) -> Visit:
         """Return a node of the graph.
@@ -457,3 +468,15 @@ class Editor:
         if visit is None or visit.kind != "name":
             raise InputError(f"'{path}' is not a node", location=path, help="see 'weft show'")
         return visit
+
+
+def _readers(scope: Mapping[str, Any], values: Iterable[str]) -> list[str]:
+    """Return the dotted keys of a scope that read one of some values."""
+    keys = {
+        f"nodes.{name}.in.{port}": value
+        for name, record in scope.get("nodes", {}).items()
+        for port, value in record.get("in", {}).items()
+    }
+    keys |= {f"outputs.{output}": value for output, value in scope.get("outputs", {}).items()}
+    values = {*values}
+    return [key for key, value in keys.items() if value in values]

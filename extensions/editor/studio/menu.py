@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -23,6 +23,7 @@ from ....plugin import (
 )
 from ....specs.json_tree import parts_of, value_at
 from ....specs.load import LoadedSpec
+from ..language.ports import example_signature
 from .alone import Surroundings
 
 _ROUNDS = 3
@@ -46,6 +47,8 @@ class Judged:
     """Change of the FLOPs at the default sizes."""
     retained: float = 0.0
     """Share of the weights of this place that have the same names and shapes."""
+    around: str = ""
+    """The block that was at the place, if it fills the slot of this one."""
 
     def as_json(self, block: BlockType | None) -> dict[str, Any]:
         """Return it as plain data."""
@@ -59,6 +62,7 @@ class Judged:
             "parameters": self.parameters,
             "flops": self.flops,
             "kept": round(self.retained, 4),
+            "around": self.around,
         }
 
 
@@ -135,16 +139,22 @@ class _Place:
             for name, value in (old or {}).get("params", {}).items()
             if name in block.params.model_fields
         }
+        slots = example_signature(block).slots
+        names = {slot.name for slot in slots}
+        fill = {slot: part for slot, part in (old or {}).get("fill", {}).items() if slot in names}
+        empty = [slot.name for slot in slots if not slot.optional and slot.name not in fill]
+        around = ""
+        if old and len(empty) == 1 and old.get("use") != use:
+            fill = {empty[0]: {key: old[key] for key in ("use", "params", "fill") if key in old}}
+            kept_params, around = {}, str(old.get("use", ""))
         arguments = {**kept_params, **params}
-        slots = self._slots_of(block)
-        fill = {slot: part for slot, part in (old or {}).get("fill", {}).items() if slot in slots}
         reason = ""
         for proposed in self.around.proposals(
             block, arguments, self.types, self.visit.node.outputs
         ):
             judged = self._judge(use, {**arguments, **proposed}, fill, proposed)
             if judged.record is not None or judged.reason == reason:
-                return judged  # the sizes are not the reason
+                return replace(judged, around=around)  # the sizes are no reason to go on
             reason = reason or judged.reason
         return Judged(use, None, {}, reason)
 
@@ -189,12 +199,6 @@ class _Place:
             flops=work * self.visit.runs,
             retained=same / size if size else 1.0,
         )
-
-    def _slots_of(self, block: BlockType) -> set[str]:
-        signature = block.signature(
-            block.params.model_validate(block.example), frozenset(block.example_inputs)
-        )
-        return {slot.name for slot in signature.slots}
 
     def _inner(self, record: Mapping[str, Any]) -> Any:
         """Return the record of the place inside that of its node; None for an empty slot."""

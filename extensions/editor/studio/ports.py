@@ -62,19 +62,22 @@ def fitting_values(graph: Graph, spec: LoadedSpec, path: str) -> list[dict[str, 
     ]
 
 
-def fitting_blocks(graph: Graph, spec: LoadedSpec, path: str, port: str) -> list[dict[str, Any]]:
-    """Return the blocks that can stand in the wire to a port: their output has its type.
+def fitting_blocks(
+    graph: Graph, spec: LoadedSpec, path: str, port: str, *, after: bool = False
+) -> list[dict[str, Any]]:
+    """Return the blocks that can stand in the wires of a port: their output has its type.
 
     Args:
         graph: the graph of the spec.
         spec: the spec.
-        path: the node that reads the wire.
-        port: its input.
+        path: the node before which the block would be, or after which.
+        port: its input, or its output.
+        after: whether the port is an output.
 
     Raises:
         InputError: there is no such node or port.
     """
-    around, visit, type_ = _wire(graph, spec, path, port)
+    around, visit, type_ = _wire(graph, spec, path, port, after=after)
     pieces = [(block, _piece(around, block, type_, {})) for block in around.registry]
     return [
         {
@@ -102,45 +105,55 @@ class Piece(NamedTuple):
 
 
 def piece(
-    graph: Graph, spec: LoadedSpec, path: str, port: str, use: str, params: Mapping[str, Any]
+    graph: Graph,
+    spec: LoadedSpec,
+    path: str,
+    port: str,
+    use: str,
+    params: Mapping[str, Any],
+    *,
+    after: bool = False,
 ) -> Piece:
-    """Return a block as it can stand in the wire to a port.
+    """Return a block as it can stand in the wires of a port.
 
     Args:
         graph: the graph of the spec.
         spec: the spec.
-        path: the node that reads the wire.
-        port: its input.
+        path: the node before which the block would be, or after which.
+        port: its input, or its output.
         use: the block.
         params: params of the block; others that it needs are proposed.
+        after: whether the port is an output.
 
     Raises:
         InputError: there is no such place or block, or it does not fit.
     """
-    around, _, type_ = _wire(graph, spec, path, port)
+    around, _, type_ = _wire(graph, spec, path, port, after=after)
     block = around.registry.get(use)
     if block is None:
         raise InputError(f"no block '{use}'", location=path, help="see 'weft list blocks'")
     fitting = _piece(around, block, type_, params)
     if fitting is None:
-        problem = f"'{use}' does not give {type_}, which '{path}' reads"
+        problem = f"'{use}' does not give {type_}, as its place in the wire must"
         raise InputError(problem, location=path, help="choose another block or other params")
     return fitting
 
 
 def _wire(
-    graph: Graph, spec: LoadedSpec, path: str, port: str
+    graph: Graph, spec: LoadedSpec, path: str, port: str, *, after: bool
 ) -> tuple[Surroundings, Visit, ValueType]:
-    """Return what is around the wire to a port, the node that reads it, and its type.
+    """Return what is around the wires of a port, its node, and their type.
 
     Raises:
         InputError: there is no such node or port.
     """
     visit, scope = _found(graph, path)
-    if port not in visit.node.wires:
-        ports = ", ".join(visit.node.wires)
-        raise InputError(f"no wire leads to '{port}'", location=path, help=f"the ports are {ports}")
-    return Surroundings(graph, spec, scope), visit, scope.type_of(visit.node.wires[port])
+    wires = {name: scope.type_of(value) for name, value in visit.node.wires.items()}
+    types = visit.node.outputs if after else wires
+    if port not in types:
+        help_ = f"the ports are {', '.join(types)}"
+        raise InputError(f"no wire leads to or from '{port}'", location=path, help=help_)
+    return Surroundings(graph, spec, scope), visit, types[port]
 
 
 def _piece(

@@ -113,10 +113,11 @@ class Session:
         return {"choices": menu(graph, spec, _text(asked, "path"))}
 
     def blocks(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what fits into the wire to a port: the palette."""
+        """Return what fits into the wires of a port: the palette."""
         graph, spec = self._editable(asked, "a palette needs")
         path, port = _text(asked, "path"), _text(asked, "port")
-        return {"blocks": fitting_blocks(graph, spec, path, port)}
+        after = asked.get("after") is True
+        return {"blocks": fitting_blocks(graph, spec, path, port, after=after)}
 
     def wires(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the ports of a node, wired or not, and the values that fit them."""
@@ -155,7 +156,8 @@ class Session:
             case "unset":
                 text = editor.set_all(_words(asked, "paths"), {}, [_text(asked, "key")])
             case "rename":
-                text = editor.rename(path, _text(asked, "name"))
+                copied = not self.opened.writable
+                text = editor.rename(path, _text(asked, "name"), copied=copied)
             case "repeat":
                 text = editor.repeat(path, _count(asked))
             case "tie":
@@ -163,7 +165,8 @@ class Session:
             case "remove":
                 text = editor.remove(path)
             case "insert":
-                text = editor.insert(_text(asked, "use"), path, _text(asked, "port"), params)
+                use, port, after = _text(asked, "use"), _text(asked, "port"), asked.get("after")
+                text = editor.insert(use, path, port, params, after=after is True)
             case "wire":
                 value = None if asked.get("value") is None else _text(asked, "value")
                 text = editor.wire(path, _text(asked, "port"), value)

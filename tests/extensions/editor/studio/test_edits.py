@@ -107,6 +107,48 @@ def test_sizes_of_the_place_are_proposed_for_a_slot() -> None:
     assert proposed["gru@1"] == {"d_hidden": "=d_model"}
 
 
+def test_a_node_of_a_shipped_spec_is_renamed_in_a_copy() -> None:
+    """Shipped variants select it in the shipped spec, which does not change."""
+    with pytest.raises(InputError, match="would be wrong"):
+        editor().rename("encoder.*.self_attention", "attend")
+    text = editor().rename("encoder.*.self_attention", "attend", copied=True)
+    layer = read_json(text, "x")["blocks"]["encoder_layer"]["nodes"]
+    assert [*layer] == ["attend", "feed_forward"]
+    assert layer["feed_forward"]["in"] == {"x": "attend.y"}
+
+
+def test_a_node_is_inserted_after_another() -> None:
+    """All readers of the output read the new node: other nodes, and outputs of the template."""
+    nodes = read_json(editor().insert("layer_norm@1", "encoder", "x", {}, after=True), "x")["nodes"]
+    assert nodes["layer_norm"]["in"] == {"x": "encoder.x"}
+    assert nodes["decoder"]["in"]["memory"] == "layer_norm.y"
+    text = editor().insert("layer_norm@1", "encoder.*.feed_forward", "y", {}, after=True)
+    layer = read_json(text, "x")["blocks"]["encoder_layer"]
+    assert layer["nodes"]["layer_norm"]["in"] == {"x": "feed_forward.y"}
+    assert layer["outputs"] == {"x": "layer_norm.y"}
+
+
+def test_a_block_is_wrapped_by_one_with_an_empty_slot() -> None:
+    """A swap to a residual sub-layer puts what is there into its slot, with its params."""
+    text = editor().insert("gated_feed_forward@1", "encoder.*.feed_forward", "x", {})
+    one = read(text, str(BASE))
+    assert one.graph is not None
+    assert one.loaded is not None
+    [choice] = [
+        choice
+        for choice in menu(one.graph, one.loaded, "encoder.*.gated_feed_forward")
+        if choice["use"] == "sublayer@1"
+    ]
+    assert choice["around"] == "gated_feed_forward@1"
+    after = editor(text).swap("encoder.*.gated_feed_forward", "sublayer@1", {})
+    assert read_json(after, "x")["blocks"]["encoder_layer"]["nodes"]["gated_feed_forward"] == {
+        "use": "sublayer@1",
+        "in": {"x": "self_attention.y"},
+        "fill": {"f": {"use": "gated_feed_forward@1", "params": {"d_ff": "=d_ff"}}},
+    }
+    assert not read(after, str(BASE)).errors
+
+
 def test_a_node_is_inserted_into_a_wire() -> None:
     """A node is inserted into a wire."""
     made = editor().insert("layer_norm@1", "head", "x", {})
