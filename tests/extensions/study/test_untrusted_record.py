@@ -123,6 +123,7 @@ def study_record() -> dict[str, Any]:
             row("first", {"1": done, "2": done}),
             row("second", {"1": done, "2": failed}),
             {**row("third", {"1": done, "2": done}), "same_as": hostile("second")},
+            {**row("fourth", {"1": done, "2": done}), "same_as": hostile("first")},
         ],
         "tables": tables,
         "primary": {key: tables[0][key] for key in ("split", "metric")},

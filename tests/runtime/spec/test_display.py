@@ -106,13 +106,13 @@ def test_html_escapes_notes_and_lines(shown: Callable[[str], str]) -> None:
 def test_html_escapes_each_part_of_a_finding() -> None:
     """Evidence quotes the file, and a help names what is near."""
     finding = weft.Finding(
-        code="S01", at="/x", problem=HOSTILE, evidence=(HOSTILE,), help=HOSTILE, source=HOSTILE
+        code=HOSTILE, at="/x", problem=HOSTILE, evidence=(HOSTILE,), help=HOSTILE, source=HOSTILE
     )
 
     shown = findings_html([finding])
 
     assert "<script" not in shown
-    assert shown.count("&lt;script&gt;") == 4
+    assert shown.count("&lt;script&gt;") == 5
 
 
 def test_a_spec_shows_its_picture() -> None:
