@@ -117,7 +117,10 @@ def _formula(formula: str, wires: int) -> tuple[str, Shape]:
 _SMALL = frozenset({"of", "and", "to", "the"})
 """Words that stay in lower case in titles."""
 _SPELLED = {
-    **{word.lower(): word for word in ("CTC", "GELU", "KL", "NLL", "ReLU", "SiLU", "sin", "cos")},
+    **{
+        word.lower(): word
+        for word in ("CTC", "GELU", "GRU", "KL", "LSTM", "NLL", "ReLU", "SiLU", "sin", "cos")
+    },
     "mamba2": "Mamba-2",
 }
 """Words in lower case to their spelling in publications."""

@@ -261,11 +261,13 @@ class _Router:
         left, bottom, right, _ = self.placement.rect(target)
         to_x, level = self.placement.at[target]
         shape, side = self.picture.boxes[target].shape, (left if x < to_x else right)
-        if shape in ("sum", "times"):
-            path = [(x, top), (x, level), (side, level)]
-            if level > top + _UNDER / 2 and self._is_free((source, target), path):
-                self._set(source, target, path)
-                return
+        if shape in ("sum", "times") and level > top + _UNDER / 2:
+            is_below = abs(x - to_x) < self.placement.size[source][0] / 2 - _EDGE
+            straight, around = [(to_x, top), (to_x, bottom)], [(x, top), (x, level), (side, level)]
+            for path in (straight, around) if is_below else (around,):
+                if self._is_free((source, target), path):
+                    self._set(source, target, path)
+                    return
         entries = self._entries(source, target) if shape != "join" else [to_x]
         if shape == "text":
             entries = [to_x]
@@ -438,7 +440,7 @@ def _is_cornered(curves: Sequence[Curve]) -> bool:
     """Return whether all lines of a wire are level or upright."""
     points = [point for curve in curves for point in curve.points]
     return bool(points) and all(
-        abs(a[0] - b[0]) < _NEAR or abs(a[1] - b[1]) < _NEAR for a, b in pairwise(points)
+        min(abs(a[0] - b[0]), abs(a[1] - b[1])) < _NEAR / 5 for a, b in pairwise(points)
     )
 
 
@@ -464,12 +466,13 @@ class _Marks:
             size = self._size(name)
             rect = placement.frames.get(anchor) or placement.rect(anchor)
             gap = 5.0 if anchor in placement.frames else 11.0
-            for side in (first, _other(first), first):
-                edge = (
-                    rect[0] - gap - size[0] / 2 if side == "left" else rect[2] + gap + size[0] / 2
-                )
-                placement.at[name] = (edge, (rect[1] + rect[3]) / 2)
-                placement.size[name] = size
+            middle, placement.size[name] = (rect[1] + rect[3]) / 2, size
+            ends = {"left": rect[0] - gap - size[0] / 2, "right": rect[2] + gap + size[0] / 2}
+            spots = [(ends[side], middle) for side in (first, _other(first))]
+            if self.router.picture.boxes[name].shape == "text":
+                spots += [(ends[first], middle + rise) for rise in (-size[1] / 2, size[1] / 2)]
+            for spot in (*spots, spots[0]):
+                placement.at[name] = spot
                 if self._is_free(name, anchor):
                     break
             left, _, right, _ = placement.rect(name)

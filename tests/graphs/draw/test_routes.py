@@ -27,6 +27,7 @@ FIGURES = (
     "transformer-prenorm",
     "gru-attention",
     "gnmt-small",
+    "conv-s2s",
     "bert",
     "t5",
     "parsing-span",
@@ -57,7 +58,7 @@ def test_all_lines_are_level_or_upright(parts: tuple[Picture, Placement]) -> Non
     for ends, curves in placement.wires.items():
         for curve in curves:
             for (x, y), (to_x, to_y) in pairwise(curve.points):
-                assert abs(x - to_x) < 2 or abs(y - to_y) < 2, ends
+                assert min(abs(x - to_x), abs(y - to_y)) < 0.3, ends
 
 
 def test_no_wire_leads_through_a_box(parts: tuple[Picture, Placement]) -> None:
