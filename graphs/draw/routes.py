@@ -481,13 +481,10 @@ class _Marks:
         for source, target in picture.links:
             (x, y), (to_x, _) = placement.at[source], placement.at[target]
             sign = 1 if to_x > x else -1
-            ends = (
-                x + sign * placement.size[source][0] / 2,
-                to_x - sign * placement.size[target][0] / 2,
-            )
-            placement.wires[source, target, False] = [
-                cornered([(ends[0], y), (ends[1], y)], arrow=False)
-            ]
+            start = x + sign * placement.size[source][0] / 2
+            end = to_x - sign * placement.size[target][0] / 2
+            line = cornered([(start, y), (end, y)], arrow=False)
+            placement.wires[source, target, False] = [line]
 
     def _size(self, name: str) -> Point:
         box = self.router.picture.boxes[name]
