@@ -8,17 +8,17 @@ may also read the number of the copy.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...specs.expressions import is_expression
-from ...specs.findings import did_you_mean, pointer, renamed
+from ...specs.findings import did_you_mean, nearest, pointer, renamed
 from ...specs.form import RepeatNode, Use, holds_spec
 from ...specs.references import words_read
 from ...specs.text_edits import removing
 from .block_params import is_choice
-from .records import MISSING, MOST_EVALUATED, Argument, Arguments, Checker, Values
+from .records import MISSING, MOST_EVALUATED, Argument, Arguments, Checker, Context, Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,21 +232,29 @@ def _report_unknown(checker: Checker, names: Collection[str], setting: Setting) 
         if key in params:
             _refuse_spec(checker, key, listed, argument.value, argument.at)
             continue
-        imported = [
-            f"{name}__{key}"
-            for name in names
-            if f"{name}__{key}" in checker.context.values.spec.written
-        ]
-        help_ = (
-            f"set the param '{imported[0]}' of the spec" if imported else did_you_mean(key, params)
-        )
         checker.findings.report(
             code="N04",
             at=argument.at,
             problem=f"template {listed} has no param '{key}'",
-            help=help_ or "declare it in 'params' of the template, or remove it",
+            help=_of_import(checker.context, names, key)
+            or did_you_mean(key, params)
+            or "declare it in 'params' of the template, or remove it",
             fix=renamed(argument.at, key, params),
         )
+
+
+def _of_import(context: Context, names: Iterable[str], key: str) -> str:
+    """Return how to set a param of an imported spec, which has one value for each import."""
+    for name in names:
+        start = f"{name}__"
+        spec_params = context.values.spec.written
+        params = [p.removeprefix(start) for p in spec_params if p.startswith(start)]
+        if param := key if key in params else nearest(key, params):
+            help_ = (
+                f"set '{param}' in 'params' of the import '{name}', for all its uses; for another"
+            )
+            return f"{help_} value, import the spec once more under another name"
+    return ""
 
 
 def _refuse_spec(checker: Checker, param: str, template: str, value: Any, at: str) -> None:

@@ -400,3 +400,46 @@ def test_a_wrong_tie_of_a_template_is_reported_in_its_spec(tmp_path: Path) -> No
     assert (found.code, found.at) == ("N07", "/blocks/pair/tie/0/1")
     assert found.source == str(tmp_path / "tied.json")
     assert found.help == "did you mean 'two.weight'?"
+
+
+def test_a_spec_imported_twice_has_two_sets_of_params(folder: Path) -> None:
+    """A deep tower and a narrow one of one file: 3 layers of width 16, and 1 layer of width 8."""
+    spec = copy.deepcopy(TWO)
+    spec["params"] = {"width": 16}
+    spec["inputs"] |= {"b": "f[B T 8]"}
+    spec["blocks"] = {
+        "deep": {"spec": "encoder", "params": {"d": "=width", "layers": 3}},
+        "narrow": {"spec": "encoder", "params": {"layers": 1}},
+    }
+    spec["nodes"] = {
+        "left": {"use": "deep", "in": {"x": "a", "mask": "a_mask"}},
+        "right": {"use": "narrow", "in": {"x": "b", "mask": "b_mask"}},
+    }
+    spec["outputs"]["b"] = "right.x"
+    path = folder / "towers.json"
+    path.write_text(json.dumps(spec))
+
+    graph = graph_of(path, narrow__wide=4)
+
+    def layer(width: int, inner: int) -> int:
+        attention = 4 * (width * width + width)
+        return attention + width * inner + inner + inner * width + width + 2 * width
+
+    assert graph.parameters() == 3 * layer(16, 32) + layer(8, 4)
+
+
+@pytest.mark.parametrize("param", ["layers", "layrs"])
+def test_a_use_that_sets_a_param_of_an_import_is_told_the_ways(folder: Path, param: str) -> None:
+    """An import is one set of params: they are set there, or the spec is imported again."""
+    spec = copy.deepcopy(TWO)
+    spec["nodes"]["left"]["params"] = {param: 3}
+    path = folder / "uses.json"
+    path.write_text(json.dumps(spec))
+
+    [finding] = check_file(path)
+
+    assert (finding.code, finding.at) == ("N04", f"/nodes/left/params/{param}")
+    assert finding.help == (
+        "set 'layers' in 'params' of the import 'tower', for all its uses; for another value,"
+        " import the spec once more under another name"
+    )
