@@ -85,6 +85,22 @@ def describe(error: Mapping[str, Any]) -> str:
     return "is not valid"
 
 
+def error_clause(errors: Sequence[Mapping[str, Any]]) -> str:
+    """Return what is wrong with a value that could have several forms, as a clause.
+
+    Args:
+        errors: the errors of the forms.
+
+    >>> error_clause([{"type": "int_type"}, {"type": "list_type"}])
+    'must be a whole number or a list'
+    """
+    clauses = list(dict.fromkeys(map(describe, errors)))
+    if "must be a number" in clauses:
+        clauses = [clause for clause in clauses if clause != "must be a whole number"]
+    first, *others = clauses
+    return alternatives([first, *(clause.removeprefix("must be ") for clause in others)])
+
+
 def _plain(value: Any) -> Any:
     """Return a whole number without a decimal point: 1.0 as 1."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

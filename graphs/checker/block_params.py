@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -19,11 +19,11 @@ from pydantic_core import ErrorDetails
 from ...specs.expressions import is_expression, words_in
 from ...specs.findings import certainly_meant, did_you_mean, nearest, pointer, renamed, respelled
 from ...specs.form import Use
+from ...specs.json_tree import is_in, value_at
 from ...specs.text_edits import Fix, replacing
-from ...specs.wording import converted, describe
-from ..ir.block_type import BlockType, Needs, Port, Signature, Slot
+from ...specs.wording import converted, error_clause
+from ..ir.block_type import BlockType, Needs, Slot
 from ..ir.graph import Filling, Part
-from ..ir.value_type import UNKNOWN, ValueType
 from .idle_params import Idle, idle_params
 from .records import MISSING, Checker, Context, Findings, StandIn, holds_missing
 
@@ -58,13 +58,15 @@ def stand_in(
     if params is None:
         return None
     others: list[BaseModel] = []
+    unclear = False
     for name in sorted(doubtful & fields.keys()):
-        room = min(most, len(others) + _ENOUGH)
+        before, room = len(others), min(most, len(others) + _ENOUGH)
         for value in _tried(fields[name].annotation):
             other = _made(block, {**sound_values, name: value}) if len(others) < room else None
             if other is not None and other != params:
                 others.append(other)
-    return StandIn(params, tuple(others), doubtful, complete=len(others) < most)
+        unclear |= before == len(others) < room
+    return StandIn(params, tuple(others), doubtful, len(others) < most, unclear)
 
 
 class _AnySize(dict[str, int]):
@@ -127,61 +129,6 @@ def choices(annotation: Any) -> Iterator[Any]:
     else:
         for inner in get_args(annotation):
             yield from choices(inner)
-
-
-def common_signature(block: BlockType, params: StandIn, wired: frozenset[str]) -> Signature:
-    """Return what the signatures for all guesses have in common.
-
-    A port that only some guesses have is optional; an axis that depends on the guess is unknown.
-    """
-    first = block.signature(params.params, wired)
-    if not params.doubtful:
-        return first
-    others = [block.signature(other, wired) for other in params.others]
-    same = {
-        name: kind
-        for name, kind in first.behavior.items()
-        if params.complete and all(other.behavior.get(name) == kind for other in others)
-    }
-    outputs = tuple(
-        port
-        for port in _common_ports(first, others, lambda signature: signature.outputs)
-        if all(any(port.name == candidate.name for candidate in other.outputs) for other in others)
-    )
-    return replace(
-        first,
-        inputs=_common_ports(first, others, lambda signature: signature.inputs),
-        outputs=outputs,
-        behavior=same,
-    )
-
-
-def _common_ports(
-    first: Signature, others: list[Signature], side: Callable[[Signature], tuple[Port, ...]]
-) -> tuple[Port, ...]:
-    ports = {port.name: port for port in side(first)}
-    for other in others:
-        other_ports = {port.name: port for port in side(other)}
-        for name in ports.keys() | other_ports.keys():
-            if ports.get(name) is other_ports.get(name):
-                continue  # `port` is cached, so this is the rule
-            if name in ports and name in other_ports:
-                optional = ports[name].optional or other_ports[name].optional
-                type_ = _common_type(ports[name].type, other_ports[name].type)
-                ports[name] = replace(ports[name], type=type_, optional=optional)
-            else:
-                ports[name] = replace(ports.get(name) or other_ports[name], optional=True)
-    return tuple(ports.values())
-
-
-def _common_type(first: ValueType, other: ValueType) -> ValueType:
-    if first == other:
-        return first
-    axes: tuple[int | str, ...] = ("...",)
-    if len(first.axes) == len(other.axes):
-        pairs = zip(first.axes, other.axes, strict=True)
-        axes = tuple(a if a == b else UNKNOWN for a, b in pairs)
-    return ValueType(first.kind, axes, first.size if first.size == other.size else UNKNOWN)
 
 
 _CHOICE_KEYS = ("use", "params")
@@ -297,6 +244,8 @@ def meant_block(context: Context, key: str) -> str:
     near = context.registry.suggest(key)
     if near.partition("@")[0] == key.partition("@")[0]:
         return near
+    if key.partition("@")[0] in context.spec.blocks:
+        return ""
     names = [*context.registry.keys(), *context.spec.blocks, *context.lost.entries("/blocks")]
     return near if nearest(key, names) == near and certainly_meant(key, names) else ""
 
@@ -305,10 +254,14 @@ def _report_unknown_block(checker: Checker, key: str, at: str) -> None:
     """Report an unknown block, and mark the template that it most likely meant as used."""
     if key in checker.context.lost.entries("/blocks"):
         return
-    near = checker.context.registry.suggest(key)
-    if near.partition("@")[0] == key.partition("@")[0]:
-        help_ = f"did you mean '{near}'?"
-        fix: Fix | None = replacing(at, near, certain=True)
+    near, name = checker.context.registry.suggest(key), key.partition("@")[0]
+    fix: Fix | None
+    if near.partition("@")[0] == name:
+        help_, fix = f"did you mean '{near}'?", replacing(at, near, certain=True)
+    elif name in checker.context.spec.blocks:
+        checker.doubts.excused.add(name)
+        help_ = f"did you mean '{name}'? templates have no versions"
+        fix = replacing(at, name, certain=True)
     else:
         candidates = [*checker.context.registry.keys(), *checker.context.spec.blocks]
         checker.doubts.excused.add(nearest(key, checker.context.spec.blocks))
@@ -344,25 +297,26 @@ def validated(checker: Checker, written: Written, at: str) -> StandIn | None:
         )
         if near and near not in values:
             values[near], places[near] = written.params[name], places[name]
+    # An unknown param that is not similar to any may be a known one under another name.
+    lost = {name for name in unknown if not nearest(name, fields)} if not written.chosen else set()
     missing = {name for name, value in values.items() if holds_missing(value)}
     valid_values = {name: value for name, value in values.items() if name not in missing}
     if written.unread:
         missing |= fields.keys() - valid_values.keys()
-    wrong = set(missing)
+    wrong = missing | {name for name in lost if not _as_slot(checker.context, block, name)}
     try:
         # Strict JSON validation: a string is not a number, and a boolean is not a probability.
         params = block.params.model_validate_json(
             json.dumps(valid_values, default=str), strict=True
         )
     except ValidationError as errors:
-        # An unknown param that is not similar to any may be the missing one under another name.
-        lost = any(not nearest(name, fields) for name in unknown) and not written.chosen
-        for error in errors.errors():
+        for several in _by_value(errors.errors()):
+            error = several[0]
             wrong.add(str(error["loc"][0]) if error["loc"] else "")
             absent = error["type"] == "missing"
             if not absent or not (lost or missing.intersection(map(str, error["loc"]))):
                 _report_param(
-                    checker.context, checker.findings, written, error, valid_values, places, at
+                    checker.context, checker.findings, written, several, valid_values, places, at
                 )
         params = None
     if params is not None and not wrong:
@@ -375,6 +329,21 @@ def validated(checker: Checker, written: Written, at: str) -> StandIn | None:
         checker.memo.variants_left -= len(guess.others) if guess else 0
         checker.memo.guesses[key] = guess
     return checker.memo.guesses[key]
+
+
+def _by_value(errors: Iterable[ErrorDetails]) -> Iterator[list[ErrorDetails]]:
+    """Yield the errors about each value: one, or one for each form that it could have."""
+    groups: dict[tuple[str, ...], list[ErrorDetails]] = {}
+    for error in errors:
+        key = (*map(str, error["loc"][:1]), repr(error["input"]))
+        groups.setdefault(key, []).append(error)
+    yield from groups.values()
+
+
+def named_param(message: str, params: Iterable[str]) -> list[str]:
+    """Return the first param that a message names, in a list, or none."""
+    words = words_in(message)
+    return [name for name in params if name in words][:1]
 
 
 def check_choice(checker: Checker, name: str) -> None:
@@ -393,14 +362,16 @@ def _report_param(
     context: Context,
     findings: Findings,
     written: Written,
-    error: ErrorDetails,
+    errors: Sequence[ErrorDetails],
     valid_values: Mapping[str, Any],
     places: Mapping[str, str],
     at: str,
 ) -> None:
-    """Report one param that is missing or has an invalid value."""
-    block, texts = written.block, written.texts
-    name = str(error["loc"][0]) if error["loc"] else ""
+    """Report one param that is missing or has an invalid value, which could have several forms."""
+    block, texts, error = written.block, written.texts, errors[-1]
+    clause = error_clause(errors)
+    names = list(map(str, error["loc"][:1])) or named_param(clause, texts)
+    name = "".join(names)
     if error["type"] == "missing" and len(error["loc"]) == 1:
         numbers = fitting(block, valid_values, name)
         listed = ", ".join(map(str, numbers[:-1])) + f" or {numbers[-1]}" if numbers[1:] else ""
@@ -411,20 +382,31 @@ def _report_param(
             help=f"add '{name}' to 'params'" + (f": {listed}" if listed else ""),
         )
         return
-    where = context.values.blame(texts.get(name), places.get(name, at))
+    home = places.get(name, at + "/params" if texts else at)
+    where = context.values.blame(texts.get(name), home)
     if where is None:
         return
     field = block.params.model_fields.get(name)
     meaning = (field.description or "") if field else ""
-    read = () if where == places.get(name, at) else (f"read at {places[name]}",)
+    read = () if where == home else (f"read at {places[name]}",)
+    subject = f"param '{name}' of {block.key}" if error["loc"] else block.key
     findings.report(
         code="P01",
-        at=where,
-        problem=f"param '{name}' of {block.key} {describe(error)}",
+        at=where + _inner(valid_values.get(name), error["loc"][1:]) if where == home else where,
+        problem=f"{subject}{':' if error['type'] == 'value_error' else ''} {clause}",
         evidence=(f"given  {json.dumps(error['input'], default=str)}", *read),
         help=f"'{name}' is: {meaning.partition('. ')[0].rstrip('.')}" if meaning else "",
         fix=_corrected(context, error, where),
     )
+
+
+def _inner(value: Any, path: Sequence[int | str]) -> str:
+    """Return the pointer to the part of a value that an error is about."""
+    at = ""
+    for part in map(pointer, path):
+        if is_in(value, part):
+            value, at = value_at(value, part), at + part
+    return at
 
 
 def _corrected(context: Context, error: ErrorDetails, at: str) -> Fix | None:

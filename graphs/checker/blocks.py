@@ -37,7 +37,7 @@ from ..ir.value_type import (
     substitute,
 )
 from .block_params import (
-    common_signature,
+    named_param,
     note_params,
     read_use,
     report_other_kind,
@@ -46,7 +46,7 @@ from .block_params import (
 )
 from .positions import at_one_position
 from .records import Checker, Context, Doubts, Findings, StandIn
-from .signatures import typed_signature
+from .signatures import common_signature, typed_signature
 from .template_params import read_setting
 from .wiring import (
     Given,
@@ -56,7 +56,6 @@ from .wiring import (
     fit_ports,
     giving,
     report_misfit,
-    report_no_output,
     report_unknown_ports,
     report_unwired,
 )
@@ -199,7 +198,7 @@ def infer_part(
     """
     written = read_use(checker, use, at)
     standin = validated(checker, written, at) if written else None
-    if written is None or standin is None:
+    if written is None or standin is None or standin.unclear:
         _look_into(checker, use, at)
         return None
     block = written.block
@@ -319,7 +318,7 @@ def _sized(
             errors.append(error)
     if at in checker.doubts.unsized:
         tried = _with_guesses(block, standin, sizes)
-    elif errors and not tried:
+    elif errors and not tried and standin.doubtful <= block.params.model_fields.keys():
         _report_clash(checker.context, checker.findings, use, block.key, errors, at)
     if not tried:
         checker.doubts.unnamed.add(at)
@@ -359,8 +358,7 @@ def _report_clash(
         findings.clashes.add((key, str(error)))
     problem, *help_ = error.args or ("the params do not fit the sizes",)
     # The param that the message is about: a patch may have written it into another file's node.
-    words = words_in(" ".join(map(str, (problem, *help_))))
-    names = [name for name in use.params if name in words][:1]
+    names = named_param(" ".join(map(str, (problem, *help_))), use.params)
     findings.report(
         code="P02",
         at=at + pointer("params", *names) if use.params else at,
@@ -455,8 +453,12 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - the local state of `infer_part`
             if port_.name not in part.outputs:
                 outputs = _outputs_of(checker.context, part)
                 if port_.name not in outputs:
-                    report_no_output(
-                        checker.findings, NoOutput(part.key, port_.name, outputs), location
+                    checker.findings.report(
+                        code="N03",
+                        at=location,
+                        problem=f"{part.key} has no output '{port_.name}', which the slot takes",
+                        evidence=(f"outputs {', '.join(outputs)}",),
+                        help=f"call an output of what fills the slot '{port_.name}'",
                     )
                 continue
             back = fit(port_.type, part.outputs[port_.name], bound, {})

@@ -32,6 +32,7 @@ from ...specs.load import LoadedSpec
 from ...specs.lost_parts import NOTHING, Lost
 from ...specs.reader import LARGEST_VALUE, larger
 from ...specs.references import words_read
+from ...specs.wording import converted
 from ..ir.block_type import Registry
 from ..ir.graph import Graph, Scope, cycles, ordered
 from ..ir.value_type import ValueType
@@ -197,13 +198,25 @@ class Values:
             return _plain(evaluate(value[1:], self.resolved))
         except ExpressionError as error:
             self.read.update(words_in(value))
-            self._findings.report(
-                code="E01",
-                at=at,
-                problem=f"cannot evaluate '{shown or value}': {error}",
-                help="use numbers, params, + - * / // % ** and parentheses",
-            )
+            quoted = [name for name in self.written if self._is_quoted(name, str(error))]
+            where = self.blame(f"={quoted[0]}", at) if quoted else at
+            if where is not None:
+                self._findings.report(
+                    code="E01",
+                    at=where,
+                    problem=f"cannot evaluate '{shown or value}': {error}",
+                    help="write it without quotes"
+                    if quoted
+                    else "use numbers, params, + - * / // % ** and parentheses",
+                    fix=converted(where, "float", self.resolved[quoted[0]]) if quoted else None,
+                )
         return MISSING
+
+    def _is_quoted(self, name: str, error: str) -> bool:
+        """Return whether an error is about a param with a number in quotes."""
+        return error == f"'{name}' is not a number" and bool(
+            converted("", "float", self.resolved[name])
+        )
 
     def _bounded(self, value: Any, at: str) -> Any:
         """Return an evaluated value, or report it if it has become too large."""
@@ -370,6 +383,9 @@ class StandIn:
     """The params that are guesses."""
     complete: bool = True
     """Whether `others` has several guesses for each doubtful param."""
+    unclear: bool = False
+    """Whether a doubtful param has no other guess, such as a formula, so that even the ports are
+    unknown."""
 
     @property
     def variants(self) -> tuple[BaseModel, ...]:

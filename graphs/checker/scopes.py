@@ -333,7 +333,8 @@ def _infer_repeat(checker: Checker, key: str, node: RepeatNode, inputs: Reads, a
         return _Typed(None, None)
     node = node.model_copy(update={"block": template})
     ports = (*node.carry, *node.collect)
-    outputs = ports if {*ports} <= checker.context.spec.blocks[template].outputs.keys() else None
+    declared = checker.context.spec.blocks[template].outputs.keys()
+    outputs = ports if ports and {*ports} <= declared else None
     if body is None:
         check_outputs(checker, node, body, at)
         return _Typed(None, outputs)
