@@ -90,11 +90,6 @@ def end_of(text: str, start: int) -> int:
         return 0
 
 
-def has_comments(text: str) -> bool:
-    """Return whether a JSON text contains a comment."""
-    return any(mark[0][0] == "/" for mark in _MARK.finditer(text))
-
-
 def _without_comma(match: re.Match[str]) -> str:
     return match[0] if match[1] is None else f"{match[1]}{match[2]} "
 

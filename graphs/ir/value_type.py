@@ -512,11 +512,6 @@ def is_known(type_: ValueType) -> bool:
     return UNKNOWN not in type_.axes and "..." not in type_.axes
 
 
-def may_have(type_: ValueType, axis: str) -> bool:
-    """Return whether a type has an axis, or has unknown axes and may have it."""
-    return not {axis, UNKNOWN, "..."}.isdisjoint(type_.axes)
-
-
 def _matched(want: Axis, give: Axis, bindings: Bound) -> Axis:
     """Return a port's axis at this node, binding its free name if only one is unbound."""
     if isinstance(want, int):
