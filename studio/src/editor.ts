@@ -176,9 +176,9 @@ export function showFindings(view: EditorView, text: string, findings: Finding[]
   view.dispatch(setDiagnostics(view.state, marks));
 }
 
-/** Apply the fix of a finding about a text; return false if the text was edited since. */
+/** Apply the fix of a finding about a text; return false if the text is read only, or was edited since. */
 export function applyFix(view: EditorView, text: string, edits: TextEdit[]): boolean {
-  if (view.state.doc.toString() !== text) return false;
+  if (view.state.readOnly || view.state.doc.toString() !== text) return false;
   view.dispatch({
     changes: edits.map((edit) => ({ from: unitsOf(text, edit.start), to: unitsOf(text, edit.end), insert: edit.new })),
     annotations: isolateHistory.of("full"), userEvent: "input.fix",

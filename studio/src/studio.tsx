@@ -238,15 +238,15 @@ function Studio({ first, looked }: { first: File; looked?: Look }) {
         <b class="name" title={file.path}>{file.name}{dirty ? " •" : ""}</b>
         {!file.checkpoint && <button class="main" onClick={() => save()} disabled={!dirty && file.writable} title="save (Ctrl S)">Save</button>}
         <button onClick={() => setOpen({ what: "save" })}>Save as…</button>
-        <span class="group">
+        {!file.checkpoint && <span class="group">
           <button aria-label="undo" title="undo (Ctrl Z)" onClick={() => tools.undo(editor.current!)}>↶</button>
           <button aria-label="redo" title="redo" onClick={() => tools.redo(editor.current!)}>↷</button>
-        </span>
+        </span>}
         <button onClick={() => setOpen({ what: "compare" })} disabled={errors.length > 0}>Compare…</button>
         <label>after <select aria-label="compile pass" value={pass} onChange={(event) => setPass(event.currentTarget.value)}>
           <option value="">no pass</option>{file.passes.map((one) => <option key={one}>{one}</option>)}
         </select></label>
-        <button onClick={() => tools.changeText(editor.current!, api.format).catch((error) => tell(said(error), true))} title="lay the text out as shipped specs are">Format</button>
+        {!file.checkpoint && <button onClick={() => tools.changeText(editor.current!, api.format).catch((error) => tell(said(error), true))} title="lay the text out as shipped specs are">Format</button>}
         <button onClick={() => setOpen({ what: "code", node: "" })} disabled={errors.length > 0}>Code</button>
         {scene && <span class="sizes">{Object.entries(scene.sizes).map(([axis, size]) => (
           <label key={axis}>{axis} <input type="number" min="1" aria-label={`size of ${axis}`} value={size} onChange={(event) => { const value = Math.round(Number(event.currentTarget.value)); if (value > 0) setSizes({ ...sizes, [axis]: value }); }} /></label>
@@ -263,7 +263,7 @@ function Studio({ first, looked }: { first: File; looked?: Look }) {
       <div class={`split${dock ? " docked" : ""}`} style={{ gridTemplateColumns: `${split}% 5px 1fr` }}>
         <div class="left" inert={!ready}>
           <div class="text" ref={holder} />
-          <Findings look={look} onFix={(edits) => { if (!tools.applyFix(editor.current!, look.of, edits)) tell("the text has changed since this finding", true); }} onGo={(start) => tools.goTo(editor.current!, start)} />
+          <Findings look={look} onFix={(edits) => { if (!tools.applyFix(editor.current!, look.of, edits)) tell(file.checkpoint ? "a checkpoint is not edited; save its spec as a file" : "the text has changed since this finding", true); }} onGo={(start) => tools.goTo(editor.current!, start)} />
         </div>
         <div class="divider" role="separator" aria-orientation="vertical" tabIndex={0} aria-valuenow={Math.round(split)} aria-label="width of the text" onPointerDown={slide}
           onKeyDown={(event) => { if (event.key === "ArrowLeft") setSplit(Math.max(12, split - 3)); if (event.key === "ArrowRight") setSplit(Math.min(80, split + 3)); }} />
