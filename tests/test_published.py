@@ -1,4 +1,4 @@
-"""The published ideas of `examples/published` are correct specs, objectives and runs."""
+"""Published ideas of `examples/published`: correct, and equal to their formulas."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 import weft
+from torch import Tensor
+from torch.nn.functional import layer_norm, logsigmoid
 from weft.blocks.kernels.decode_state import Capacity
 from weft.graphs.cost.decode_state import state_by_node
 from weft.graphs.draw.diagram import diagram
@@ -192,3 +194,196 @@ def test_guided_alignment_is_the_mean_surprise_of_the_aligned_words() -> None:
     assert int(module.weights(**columns)["guide"]) == 2
     expected = -(logs[0, 2] + logs[2, 0])
     torch.testing.assert_close(module(**columns)["guide"], expected)
+
+
+PUBLISHED_FORMULAS_FOLDER = Path(__file__).parents[1] / "examples/published"
+SIZES = {"d_model": 8, "heads": 2, "layers": 1, "vocab": 12}
+
+
+def built(name: str, **sizes: Any) -> Any:
+    """Return a small model in float64, whose weights are not those of its initialization."""
+    model = (
+        weft.build(weft.load(PUBLISHED_FORMULAS_FOLDER / f"{name}.json", **sizes), seed=1)
+        .double()
+        .eval()
+    )
+    generator = torch.Generator().manual_seed(2)
+    for weight in model.parameters():
+        noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+        weight.data.add_(0.3 * noise)
+    return model
+
+
+def drawn(*sizes: int) -> Tensor:
+    """Return vectors in float64."""
+    return torch.randn(sizes, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+
+def heads(x: Tensor, count: int) -> Tensor:
+    """Split vectors [B, T, D] into heads [B, H, T, D / H]."""
+    return x.unflatten(-1, (count, -1)).transpose(1, 2)
+
+
+@pytest.mark.integration
+def test_streaming_attention_within_its_window_is_that_of_llama() -> None:
+    """Its weights are llama's; with a window of 3, only the first 2 + 3 positions are equal."""
+    sizes = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 2, "vocab": 12}
+    halves = {"use": "rotary@1", "params": {"pairs": "halves"}}
+    llama: Any = weft.build(weft.load("llama", **sizes, position=halves), seed=1).double().eval()
+    tokens = torch.randint(12, (2, 9), generator=torch.Generator().manual_seed(4))
+    expected = llama(tokens=tokens)["logits"]
+    for window, same in ((9, 9), (3, 5)):
+        model = built("streaming", **sizes, sinks=2, window=window)
+        model.load_state_dict(llama.state_dict())
+        logits = model(tokens=tokens)["logits"]
+        torch.testing.assert_close(logits[:, :same], expected[:, :same], atol=1e-5, rtol=0)
+        assert same == 9 or not torch.allclose(logits[:, same:], expected[:, same:])
+
+
+@pytest.mark.integration
+def test_landmarks_of_single_tokens_give_the_attention_of_transformers() -> None:
+    """With A = softmax(Q K^T) of as many landmarks as tokens, A A^+ A = A."""
+    model = built("nystrom", **SIZES, landmarks=5, iterations=20, kernel=3)
+    attention = model.get_submodule("encoder.0.self_attention.f")
+    attention.convolution.weight.data.zero_()
+    x, mask = drawn(1, 7, 8), torch.tensor([[True] * 5 + [False] * 2])
+
+    y = attention(x=x, mask=mask)
+
+    query, key = (heads(getattr(attention, name).map(x[:, :5]), 2) for name in ("query", "key"))
+    value = heads(attention.value(x[:, :5]), 2)
+    weights = (query @ key.mT / 2).softmax(-1)
+    expected = attention.out((weights @ value).transpose(1, 2).reshape(1, 5, 8))
+    torch.testing.assert_close(y[:, :5], expected, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.integration
+def test_a_step_of_ttt_linear_is_gradient_descent_from_the_state_before_its_batch() -> None:
+    """With batches of 3, autograd gives the gradients of 7 positions at the state before each."""
+    model = built("ttt-linear", **SIZES, d_ff=8, batch=3)
+    layer = model.get_submodule("decoder.0.self_attention.f")
+    cell = layer.scan.cell
+    x = drawn(1, 7, 8)
+    q, k, v = (layer.get_submodule(name)(x=x)[0] for name in ("q", "k", "v"))
+    rate = layer.gate(x).sigmoid()[0] / 4
+    w, b = cell.w_start.weight.clone(), cell.b_start.weight.clone()
+    outputs = []
+
+    def answer(at: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        z = torch.einsum("hd,hde->he", at, w) + b
+        return at + layer_norm(z, (4,), eps=1e-6) * cell.gain.weight + cell.shift.weight
+
+    for t in range(7):
+        if t % 3 == 0:
+            base = [w.detach().requires_grad_(), b.detach().requires_grad_()]
+        loss = (answer(k[t], *base) - v[t]).square().sum() / 2
+        by_w, by_b = torch.autograd.grad(loss, base)
+        w, b = w - rate[t][:, None, None] * by_w, b - rate[t][:, None] * by_b
+        outputs.append(answer(q[t], w, b).flatten())
+
+    torch.testing.assert_close(layer(x=x)[0], layer.out(torch.stack(outputs)))
+
+
+@pytest.mark.integration
+def test_the_matrix_memory_of_xlstm_is_its_recurrence() -> None:
+    """Beck et al. 2024, equations 19 to 27, without what keeps the numbers small."""
+    memory = built("xlstm", **SIZES | {"layers": 2}).get_submodule("stack.0.memory")
+    x, short = drawn(1, 6, 16), drawn(1, 6, 16).flip(1)
+    query, key, value = (
+        heads(getattr(memory, name).map(vectors), 2)[0]
+        for name, vectors in (("query", short), ("key", short), ("value", x))
+    )
+    i, f = memory.gates(short)[0].split(2, -1)
+    c, n = torch.zeros(2, 8, 8).double(), torch.zeros(2, 8).double()
+    outputs = []
+    for t in range(6):
+        gate = (15 * torch.tanh(i[t] / 15)).exp()
+        decay = logsigmoid(f[t]).exp()
+        k, v, q = key[:, t] / 8**0.5, value[:, t], query[:, t]
+        c = decay[:, None, None] * c + gate[:, None, None] * v[:, :, None] * k[:, None]
+        n = decay[:, None] * n + gate[:, None] * k
+        size = (n * q).sum(-1).abs().clamp(min=1)
+        outputs.append(memory.norm((c @ q[:, :, None])[..., 0] / size[:, None]).flatten())
+
+    torch.testing.assert_close(memory(x=x, short=short)[0], torch.stack(outputs))
+
+
+@pytest.mark.integration
+def test_distances_of_the_funnel_are_those_of_positions_before_pooling() -> None:
+    """(q + v) W R(2 i - j), with R of sines and cosines, for queries of every second position."""
+    model = built("funnel", **SIZES | {"layers": 2})
+    scores = model.get_submodule("half.attention.f.distances")
+    query = drawn(1, 2, 3, 4)
+    memory = torch.arange(6.0, dtype=torch.float64)
+    at = model.at(torch.zeros(1, 6, 8, dtype=torch.float64))
+
+    y = scores(query=query, at=at[:, ::2], memory_at=at)
+
+    angles = (memory[::2, None] - memory)[..., None] / 10000 ** (torch.arange(4.0).double() / 4)
+    distances = torch.cat([angles.sin(), angles.cos()], -1)
+    biased = query[0] + scores.bias.weight[:, None]
+    expected = torch.einsum("htk,hkd,tsd->hts", biased, scores.map.weight, distances)
+    torch.testing.assert_close(y[0], expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.integration
+def test_predictive_coding_chooses_among_the_vectors_of_a_recording() -> None:
+    """InfoNCE of the next vector and the one after it, over 5 vectors and 3 of padding."""
+    encoder = {"spec": "cpc-encoder", "params": {"d_model": 6, "d_context": 4}}
+    sizes = {"d_model": 6, "steps": 2, "model": encoder}
+    model = built("contrastive-prediction", **sizes)
+    z, c = drawn(1, 8, 6), drawn(1, 8, 4)
+    mask = torch.tensor([[True] * 5 + [False] * 3])
+    for by, later in enumerate(model.later, start=1):
+        scores = later.w(c)[0, : 5 - by] @ z[0, :5].T
+        expected = -scores.log_softmax(-1).diagonal(by).sum()
+        surprise = later(z=z, c=c, mask=mask)
+        torch.testing.assert_close(surprise[0, : 5 - by].sum(), expected)
+
+
+@pytest.mark.integration
+def test_states_of_ngpt_are_unit_vectors() -> None:
+    """After every sub-layer, whatever the weights."""
+    model = built("ngpt", **SIZES | {"layers": 2})
+    layer = model.get_submodule("decoder.0")
+    x = torch.nn.functional.normalize(drawn(1, 5, 8), dim=-1)
+
+    y = layer(x=x, at=drawn(1, 5, 4))
+
+    torch.testing.assert_close(y.norm(dim=-1), torch.ones(1, 5).double())
+
+
+@pytest.mark.integration
+def test_a_difference_of_equal_softmaxes_is_one_softmax_less_its_factor() -> None:
+    """With equal maps, (1 - factor) softmax(q k) v, which the norm of a head makes softmax(q k) v.
+
+    Ye et al. 2025, equation 1; the factor is 0.2 in the first layer.
+    """
+    model = built("differential", **SIZES, d_ff=8)
+    attention = model.get_submodule("decoder.0.self_attention.f")
+    attention.second.load_state_dict(attention.first.state_dict())
+    attention.minus.load_state_dict(attention.plus.state_dict())
+    x, at = drawn(1, 5, 8), drawn(1, 5, 2)
+    value = heads(attention.value(x), 2)
+
+    y = attention(x=x, at=at)
+
+    expected = attention.norm(0.8 * attention.first(x=x, at=at, value=value))
+    torch.testing.assert_close(y, attention.out(0.8 * expected.transpose(1, 2).flatten(2)))
+
+
+@pytest.mark.integration
+def test_the_local_model_of_megabyte_reads_earlier_patches_from_the_global_one_alone() -> None:
+    """Without the map from the global model, a patch of 3 bytes knows nothing of the others."""
+    sizes = {"patch": 3, "d_byte": 4, "d_local": 8, "local_heads": 2, "heads": 2}
+    model = built("megabyte", **sizes, layers=1, local_layers=1, vocab=12)
+    tokens = torch.tensor([[1, 2, 3, 4, 5, 6]])
+    others = torch.tensor([[7, 8, 9, 10, 5, 6]])
+    y, z = model(tokens=tokens)["logits"], model(tokens=others)["logits"]
+    assert not torch.allclose(y[:, 3:], z[:, 3:])
+
+    model.from_global.weight.data.zero_()
+
+    y, z = model(tokens=tokens)["logits"], model(tokens=others)["logits"]
+    torch.testing.assert_close(y[:, 3:], z[:, 3:])
+    assert not torch.allclose(y[:, :3], z[:, :3])

@@ -27,7 +27,7 @@ from weft.specs.load import loaded
 from weft.specs.reader import shipped_names
 
 from .toy_treebank import make_runs
-from .train.objective.test_parsing import KINDS, objective_run
+from .train.objective.test_models import KINDS, objective_run
 from .train.objective.test_sequence_objectives import CASES, PAIR, run_of, write_pairs
 from .train.objective.test_text_objectives import RUNS, overrides, write_texts
 

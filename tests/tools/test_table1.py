@@ -1,7 +1,8 @@
-"""Table 1 of Vaswani et al. 2017: the costs of Weft's blocks match the paper."""
+"""Table 1 of the paper, computed and printed."""
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from math import ceil
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from print_table1 import main
 from table1 import (
     LAYERS,
     LayerType,
@@ -175,3 +177,50 @@ def test_the_page_of_results_is_up_to_date() -> None:
         found = " + ".join(f"{factor} {term}" for term, factor in operations(layer).items())
         assert terms.split(" | ")[0].strip() == found
         assert int(lengths.split(" | ")[2].replace(",", "")) == path_length(layer, at)
+
+
+def test_table_1_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """The text has the computed and the printed entries."""
+    main(["--longest", "64"])
+
+    printed = capsys.readouterr().out
+    [first] = [line for line in printed.splitlines() if "n d^2" in line and "recurrent" in line]
+    assert first.split() == [
+        "recurrent",
+        "4",
+        "n",
+        "d^2",
+        "O(n",
+        "d^2)",
+        "64",
+        "O(n)",
+        "64",
+        "O(n)",
+    ]
+    assert "16  32  64" in printed
+
+
+def test_table_1_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """One row for each layer type."""
+    main(["--longest", "16", "--json"])
+
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["rows"][0]["operations"] == {"n^2 d": 4, "n d^2": 8}
+
+
+@pytest.mark.integration
+def test_a_plot_is_written(tmp_path: Path) -> None:
+    """The plot is a PNG; the text is printed too."""
+    out = tmp_path / "table1.png"
+
+    main(["--longest", "32", "-o", str(out)])
+
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_too_short_a_length_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Paths are measured from 16 positions."""
+    with pytest.raises(SystemExit):
+        main(["--longest", "8"])
+
+    assert "give 16 or more" in capsys.readouterr().err

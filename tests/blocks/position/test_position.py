@@ -1,18 +1,37 @@
-"""Position encodings: the sinusoids of section 3.5 by hand, and the learned table."""
+"""Encodings of positions, and embeddings."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
-from weft.blocks.kernels.decode_state import State
+from torch import Tensor, nn
+from weft.blocks.kernels.decode_state import Capacity, State
+from weft.blocks.position.copy_position import COUNTED_POSITION
+from weft.blocks.position.copy_position_module import CountedPosition
 from weft.blocks.position.position_module import (
     LearnedPosition,
     SinusoidalPosition,
     StepPosition,
     sinusoids,
 )
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.ir.graph import Graph
+from weft.runtime.codegen.build import build
+from weft.runtime.train.recipe.groups import WeightGroup
+from weft.runtime.train.recipe.optimize import (
+    Optimizers,
+    clip_gradient,
+    load_optimizer_tensors,
+    make_optimizer,
+    optimizer_tensors,
+    set_rates,
+)
+from weft.runtime.train.recipe.optimizers import AdamW
+from weft.specs.load import loaded
 
 
 @pytest.mark.parametrize("d_model", [2, 8, 512])
@@ -160,3 +179,156 @@ def test_each_step_adds_the_encoding_of_its_number() -> None:
             assert found[..., 2 * i].unique().tolist() == pytest.approx([math.sin(t * rate)])
             assert found[..., 2 * i + 1].unique().tolist() == pytest.approx([math.cos(t * rate)])
     assert clock.unique().tolist() == [2.0]
+
+
+def graph(*, frozen: bool, tie: list[str] | None = None) -> Graph:
+    """Return a spec from words to scores: two tables, the first optionally frozen, and a map."""
+    table = {"use": "embedding@1", "in": {"ids": "words"}}
+    spec: dict[str, Any] = {
+        "format": 1,
+        "name": "words",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"words": "ids:7[B T]"},
+        "outputs": {"frozen": "head.y", "free": "other.y"},
+        "nodes": {
+            "table": {**table, "params": {"d_model": 4, "frozen": frozen}},
+            "free": {**table, "params": {"d_model": 4}},
+            "norm": {"use": "layer_norm@1", "in": {"x": "table.y"}},
+            "head": {"use": "linear@1", "in": {"x": "norm.y"}, "params": {"d_out": 7}},
+            "other": {"use": "linear@1", "in": {"x": "free.y"}, "params": {"d_out": 7}},
+        },
+        "tie": [tie] if tie else [],
+    }
+    return check(loaded(spec).form, registry())
+
+
+def optimizer_of(model: nn.Module) -> Optimizers:
+    """Return an optimizer of all weights, with weight decay."""
+    names = tuple(name for name, _ in model.named_parameters())
+    return make_optimizer(model, [WeightGroup(AdamW(weight_decay=0.1), names)], 1.0)
+
+
+def trained(model: nn.Module, updates: int = 3) -> Optimizers:
+    """Train on random words with weight decay and clipping, and return the optimizer."""
+    optimizer = optimizer_of(model)
+    set_rates(optimizer, 0.1, 1, 1)
+    for _ in range(updates):
+        outputs: dict[str, Tensor] = model(words=torch.randint(7, (3, 5)))
+        sum(y.square().sum() for y in outputs.values()).backward()
+        clip_gradient(model.parameters(), 0.5)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    ("tie", "still"),
+    [
+        (None, {"table.weight"}),
+        (["table.weight", "head.weight"], {"table.weight", "head.weight"}),
+        (["head.weight", "table.weight"], {"table.weight", "head.weight"}),
+        (
+            ["free.weight", "head.weight", "table.weight"],
+            {"table.weight", "head.weight", "free.weight"},
+        ),
+    ],
+    ids=["alone", "tied, first", "tied, second", "tied, last"],
+)
+def test_a_frozen_table_stays_and_the_rest_moves(tie: list[str] | None, still: set[str]) -> None:
+    """Bit for bit, with weight decay and clipping, whichever owner of a tied table is frozen."""
+    model = build(graph(frozen=True, tie=tie))
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+
+    trained(model)
+
+    after = model.state_dict()
+    assert {name for name in before if torch.equal(before[name], after[name])} == still
+
+
+def test_a_table_that_is_not_frozen_moves() -> None:
+    """Otherwise the test above could not fail."""
+    model = build(graph(frozen=False))
+    before = model.state_dict()["table.weight"].clone()
+
+    trained(model)
+
+    assert not torch.equal(before, model.state_dict()["table.weight"])
+
+
+def test_freezing_changes_neither_counts_nor_initial_values() -> None:
+    """The parameters are equal in number and value; only training differs."""
+    frozen, free = graph(frozen=True), graph(frozen=False)
+
+    assert frozen.parameters() == free.parameters() == 28 + 28 + 8 + 35 + 35
+    left, right = build(frozen).state_dict(), build(free).state_dict()
+    assert all(torch.equal(left[name], right[name]) for name in left)
+
+
+def test_the_optimizer_has_no_state_for_a_frozen_table() -> None:
+    """Its state can be saved and loaded, and has no moments for frozen weights."""
+    model = build(graph(frozen=True))
+    optimizer = trained(model)
+
+    written = optimizer_tensors(optimizer, model)
+    again = optimizer_of(model)
+    load_optimizer_tensors(again, model, written)
+
+    assert {name.rpartition(".")[0] for name in written} == set(model.state_dict()) - {
+        "table.weight"
+    }
+    assert optimizer_tensors(again, model).keys() == written.keys()
+
+
+COUNTS = [
+    ([3, 5, 9, 6, 2], [-1, 0, 0, 1, 1]),
+    ([4, 4, 4, 8, 0], [0, 1, 2, 2, 2]),
+]
+"""Ids, and how many ids up to each are from 4 to 7, minus one: by hand."""
+
+
+@pytest.mark.parametrize(("ids", "counts"), COUNTS)
+def test_the_encoding_is_that_of_the_count(ids: list[int], counts: list[int]) -> None:
+    """The count of a position includes its own id."""
+    x = torch.randn(1, len(ids), 8)
+
+    found = CountedPosition(below=8, first=4, start=-1)(x, torch.tensor([ids]))
+
+    torch.testing.assert_close(found[0] - x[0], sinusoids(torch.tensor(counts), 8))
+
+
+@pytest.mark.parametrize("parts", [(1, 1, 1, 1, 1), (3, 2), (1, 4)])
+def test_steps_continue_the_count_of_each_row(parts: tuple[int, ...]) -> None:
+    """One at a time or several; each row has its own count."""
+    module = CountedPosition(below=8, first=4, start=-1)
+    ids = torch.tensor([row for row, _ in COUNTS])
+    x = torch.zeros(2, 5, 8)
+    capacity = Capacity(
+        sentences=1, beams=2, length=5, dtype=torch.float32, device=torch.device("cpu")
+    )
+    state = module.begin(capacity)
+
+    steps, start = [], 0
+    for count in parts:
+        here = slice(start, start + count)
+        steps.append(module.step(x[:, here], ids[:, here], state=state, position=start))
+        start += count
+
+    counts = torch.tensor([row for _, row in COUNTS])
+    expected = torch.stack([sinusoids(row, 8) for row in counts])
+    torch.testing.assert_close(torch.cat(steps, 1), expected)
+    assert state.carried["count"].tolist() == [[1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("params", "width", "message"),
+    [
+        ({"below": 4}, 7, "width 7 is odd"),
+        ({"first": 4, "below": 4}, 8, "'first' is 4, but it must be less than 'below', 4"),
+    ],
+)
+def test_invalid_params_are_refused(params: dict[str, int], width: int, message: str) -> None:
+    """An odd width, and an empty range of ids."""
+    given = COUNTED_POSITION.params.model_validate(params)
+
+    with pytest.raises(ValueError, match=message):
+        COUNTED_POSITION.arguments(given, {"d_model": width})

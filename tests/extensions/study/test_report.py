@@ -1,4 +1,4 @@
-"""Tests of the report: its figures, and its forms."""
+"""Reports of studies, also as LaTeX and Markdown."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import html
 import json
 import re
 import shutil
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,25 +15,26 @@ from typing import Any
 import numpy as np
 import pytest
 import sacrebleu
+from markdown_it import MarkdownIt
 from weft.extensions.study.jobs import Job
 from weft.extensions.study.loading import load_study
 from weft.extensions.study.planning.plan import plan_study
 from weft.extensions.study.report import page as page_module
 from weft.extensions.study.report.conclusions import conclude
 from weft.extensions.study.report.labels import labelled
+from weft.extensions.study.report.latex import latex
 from weft.extensions.study.report.page import page, picture_of, write_pictures
 from weft.extensions.study.report.record import study_record
-from weft.extensions.study.report.text import cells, failures, report_markdown
+from weft.extensions.study.report.text import cells, failures, line, report_markdown, rule
 from weft.extensions.study.report.write import write_report
 from weft.extensions.study.worker import run_job
 from weft.runtime.cli.main import main
 from weft.specs.escaping import markdown
 from weft.specs.findings import InputError
+from weft.specs.latex_text import tex
 
 from .conftest import ONE_ROW, ROWS, SMALL, SWIGLU, Writer, write_study
 from .test_running import written
-
-pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,7 @@ def job_of(out: Path, row: dict[str, Any], seed: str) -> Job:
     return Job(out / "jobs" / row["seeds"][seed]["job"], row["name"], int(seed))
 
 
+@pytest.mark.integration
 def test_figures_are_those_of_the_answers(out: Path) -> None:
     """SacreBLEU's chrF of the written answers, and its mean and deviation over seeds."""
     record = study_record(out)
@@ -74,6 +77,7 @@ def test_figures_are_those_of_the_answers(out: Path) -> None:
     assert record["selected"]["metric"] == "chrf"
 
 
+@pytest.mark.integration
 def test_lengths_divide_all_examples(out: Path) -> None:
     """Each example is in one group, and the groups are in order."""
     lengths = study_record(out)["lengths"]
@@ -100,6 +104,7 @@ class _Page(HTMLParser):
         self.links += [v or "" for k, v in attrs if k in ("href", "src") or k.endswith(":href")]
 
 
+@pytest.mark.integration
 def test_the_page_needs_no_network_and_escapes_text(out: Path) -> None:
     """No links, no scripts from elsewhere; texts of the study are not markup."""
     _, paths = write_report(out)
@@ -121,6 +126,7 @@ def test_the_page_needs_no_network_and_escapes_text(out: Path) -> None:
     assert "failed: 2 of 2" in text
 
 
+@pytest.mark.integration
 def test_tables_have_a_line_for_each_row(out: Path) -> None:
     """In Markdown, LaTeX and CSV, with the same values as in the record."""
     record, paths = write_report(out)
@@ -149,6 +155,7 @@ def test_tables_have_a_line_for_each_row(out: Path) -> None:
     assert json.loads(by_suffix[".json"].read_text())["study"] == "toy-study"
 
 
+@pytest.mark.integration
 def test_a_row_has_the_picture_of_its_change(out: Path) -> None:
     """The gated layers are in it; a row that changes no graph has none; nothing is drawn twice."""
     study, source = load_study(out.parent / "study.json")
@@ -168,6 +175,7 @@ def test_a_row_has_the_picture_of_its_change(out: Path) -> None:
     assert path.stat().st_mtime_ns == before
 
 
+@pytest.mark.integration
 def test_a_picture_that_fails_leaves_the_others(
     toy_study: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +198,7 @@ def test_a_picture_that_fails_leaves_the_others(
     assert "<svg>" in picture_of(tmp_path, "one-head")
 
 
+@pytest.mark.integration
 def test_a_row_that_is_equal_to_another_is_no_further_evidence(done: Path, copy: Path) -> None:
     """It shows the figures of the other, and is neither pooled nor compared."""
     before = study_record(copy)
@@ -213,6 +222,7 @@ def test_a_row_that_is_equal_to_another_is_no_further_evidence(done: Path, copy:
     assert "of 4 runs" not in " ".join(conclude(record).cannot)
 
 
+@pytest.mark.integration
 def test_rows_with_other_examples_are_not_compared(done: Path, copy: Path) -> None:
     """Their mean is shown, and the other split is compared as before."""
     jobs = written(write_study(done, rows=ONE_ROW), copy)
@@ -237,6 +247,7 @@ def test_rows_with_other_examples_are_not_compared(done: Path, copy: Path) -> No
     assert "Measured on other examples, and so not compared: swiglu." in conclude(record).cannot
 
 
+@pytest.mark.integration
 def test_a_score_that_is_infinite_is_null_in_json(copy: Path) -> None:
     """Other programs refuse the word Infinity."""
     path = next((copy / "jobs").glob("*/measured/*/result.json"))
@@ -250,6 +261,7 @@ def test_a_score_that_is_infinite_is_null_in_json(copy: Path) -> None:
     json.loads((copy / "report/toy-study.json").read_text(), parse_constant=pytest.fail)
 
 
+@pytest.mark.integration
 def test_failed_trainings_are_named_with_their_job_and_the_reason(copy: Path) -> None:
     """Once for a job, however many rows share it."""
     record = study_record(copy)
@@ -264,6 +276,7 @@ def test_failed_trainings_are_named_with_their_job_and_the_reason(copy: Path) ->
     )
 
 
+@pytest.mark.integration
 def test_a_study_without_finished_runs_has_a_report(tmp_path: Path) -> None:
     """It says that there is nothing to conclude."""
     written(write_study(tmp_path), tmp_path / "out")
@@ -273,6 +286,7 @@ def test_a_study_without_finished_runs_has_a_report(tmp_path: Path) -> None:
     assert "No run has finished" in paths[1].read_text()
 
 
+@pytest.mark.integration
 def test_chosen_forms_are_written_to_a_folder(
     out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -290,3 +304,207 @@ def test_chosen_forms_are_written_to_a_folder(
     assert "2 of 8 runs have no result: a+b_c." in capsys.readouterr().out
     with pytest.raises(InputError, match="'png'"):
         write_report(out, to, ["png"])  # type: ignore[list-item]
+
+
+AWKWARD = r"""[x] #1 & 50 % of a_b~{c}^d \e `f` |g| <h> "i" --set j='k' é ł ß × ≤ … “l” -0.5"""
+"""Every character that LaTeX interprets, and some beyond ASCII."""
+
+
+def pair(name: str, difference: float, verdict: str) -> dict[str, Any]:
+    """Return a comparison of a row with the baseline."""
+    return {
+        "baseline": "baseline",
+        "other": name,
+        "difference": difference,
+        "low": difference - 1,
+        "high": difference + 1,
+        "p": 0.01,
+        "adjusted": 0.0001,
+        "verdict": verdict,
+        "detectable": 1.5,
+        "test": "t test",
+    }
+
+
+def recorded(
+    names: tuple[str, ...], pairs: tuple[dict[str, Any], ...] = (), others: int = 0
+) -> dict[str, Any]:
+    """Return the record of rows with a mean of 30 in a metric and in some others."""
+    rows = [
+        {
+            "name": name,
+            "costs": {"parameters": 1_837_056},
+            "seeds": {"1": {"state": "done"}, "2": {"state": "done"}},
+            "trained": ["1", "2"],
+            "same_as": "",
+        }
+        for name in names
+    ]
+    means = [{"name": name, "mean": 30.0, "spread": 0.5, "low": 29, "high": 31} for name in names]
+    shared = {"split": "test", "higher_is_better": True, "examples": 1000, "apart": []}
+    tables = [
+        {**shared, "metric": metric, "rows": means, "comparisons": [*pairs]}
+        for metric in ("bleu", *(f"other_{number}" for number in range(others)))
+    ]
+    return {
+        "study": "a.study",
+        "doc": "Which is better?",
+        "baseline": "baseline",
+        "pairs": "baseline",
+        "level": 0.95,
+        "rows": rows,
+        "tables": tables,
+        "primary": {"split": "test", "metric": "bleu"},
+        "tuning": None,
+        "target": None,
+        "ladders": {},
+        "sequential": "",
+    }
+
+
+TWO = ("baseline", "wide", "deep")
+FOUND = (pair("wide", -2.0, "worse"), pair("deep", 0.25, "not distinguishable"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a & b % $ # _ { }", r"a \& b \% \$ \# \_ \{ \}"),
+        ("\\ ~ ^", r"\textbackslash{} \textasciitilde{} \textasciicircum{}"),
+        ("` |", r"\textasciigrave{} \textbar{}"),
+        ("< > ± ×", r"$<$ $>$ $\pm$ $\times$"),
+        ("\N{GREEK SMALL LETTER ALPHA} → Ω ≤ ∞", r"$\alpha$ $\to$ $\Omega$ $\le$ $\infty$"),
+        ("a \N{EN DASH} b — c…", r"a -- b --- c\dots{}"),
+        ('say "a b" ("c")', "say ``a b'' (``c'')"),
+        ("it\N{RIGHT SINGLE QUOTATION MARK}s “so”", "it's ``so''"),
+        ("--set root=DIR", r"-{}-set root=DIR"),
+        ("a---b", "a-{}-{}-b"),
+        ("two\n\nlines\tand\N{NO-BREAK SPACE}more", "two lines and more"),
+        ("Gödel, Łódź", "Gödel, Łódź"),
+    ],
+)  # fmt: skip
+def test_what_latex_interprets_is_escaped(text: str, expected: str) -> None:
+    """An empty line would end the caption; two hyphens would become a dash."""
+    assert tex(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("-0.25", "$-$0.25"),
+        ("[-1.41, +0.92]", "[$-$1.41, +0.92]"),
+        ("\N{MINUS SIGN}3", "$-$3"),
+        ("heads-16 and GPT-2", "heads-16 and GPT-2"),
+        ("2020-2021, 1e-5", "2020-2021, 1e-5"),
+    ],
+)
+def test_a_hyphen_before_a_number_is_a_minus(text: str, expected: str) -> None:
+    """One inside of a name, a range or an exponent is not."""
+    assert tex(text) == expected
+
+
+def test_the_table_has_the_differences_of_the_first_metric() -> None:
+    """Signs are minuses, what was found is bold, and the caption says what is shown."""
+    lines = latex(recorded(TWO, FOUND)).splitlines()
+
+    assert lines[0] == r"% Needs \usepackage{booktabs}."
+    start, same = lines.index(r"\midrule"), r"1,837,056 & 30.00 $\pm$ 0.50"
+    assert lines[start + 1 : start + 4] == [
+        rf"baseline & {same} &  &  &  \\",
+        rf"wide & {same} & \textbf{{$-$2.00}} & [$-$3.00, $-$1.00] & $<$ 0.001 \\",
+        rf"deep & {same} & +0.25 & [$-$0.75, +1.25] & $<$ 0.001 \\",
+    ]
+    [caption] = [line for line in lines if line.startswith(r"\caption")]
+    assert caption.startswith(r"\caption{Which is better? Metric: bleu on test, 1,000 examples. ")
+    assert caption.endswith(" Bold differences from baseline are significant.}")
+    assert r"\label{tab:a-study}" in lines
+
+
+def test_columns_without_a_value_are_left_out() -> None:
+    """Nothing is compared, so there are no differences."""
+    text = latex(recorded(("baseline", "failed")))
+
+    assert r"row & parameters & bleu \\" in text
+    assert "ifferences" not in text
+
+
+def test_a_note_on_a_row_is_in_the_caption() -> None:
+    """Rows with the same note have the same letter."""
+    record = recorded(("baseline", "a", "b", "c"))
+    for row, same in zip(record["rows"][1:], ("baseline", "a", "a"), strict=True):
+        row["same_as"] = same
+
+    text = latex(record)
+
+    assert [f"{name}$^{{{mark}}}$ & " in text for name, mark in ("aa", "bb", "cb")] == [True] * 3
+    assert "$^{a}$ same as baseline. $^{b}$ same as a.}" in text
+
+
+def test_large_tables_are_divided() -> None:
+    """40 rows fit on a page, and three other measurements beside the names."""
+    text = latex(recorded(tuple(f"row{number}" for number in range(41)), others=4))
+
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 2 * (1 + 2)
+    assert text.count("row40 & ") == 3
+    labels = re.findall(r"\\label\{tab:a-study(.*?)\}", text)
+    assert labels == ["", "-2", "-3", "-4", "-5", "-6"]
+
+
+def test_a_bracket_at_the_start_of_a_line_is_no_argument() -> None:
+    r"""After `\\`, LaTeX would read a length, or a star."""
+    text = latex(recorded(("[x]", "*")))
+
+    assert "\n{}[x] & " in text
+    assert "\n{}* & " in text
+
+
+def test_letters_that_pdflatex_cannot_set_are_listed() -> None:
+    """They stay, because LuaLaTeX and XeLaTeX can set them."""
+    text = latex(recorded(("語é語",)))
+
+    assert text.splitlines()[1] == "% pdfLaTeX cannot set 語: use LuaLaTeX or XeLaTeX."
+    assert "語é語 & " in text
+
+
+@pytest.mark.integration
+def test_the_tables_fit_a_page(tmp_path: Path) -> None:
+    """LaTeX sets them without an error, and nothing is wider or higher than the text."""
+    if shutil.which("pdflatex") is None:
+        pytest.skip("needs pdflatex")
+    long = "decoder.layers=4,decoder.heads=8,decoder.positions=relative_bias"
+    names = ("baseline", "wide", AWKWARD, long, *(f"row-{number}" for number in range(60)))
+    found = [pair(name, -123.456, "worse") for name in names[1:]]
+    record = {**recorded(names, tuple(found), others=4), "doc": f"{AWKWARD}\n\nlast"}
+    for one in record["tables"]:
+        one["split"] = record["primary"]["split"] = "test_2016_flickr"
+    record["rows"][1]["same_as"] = "baseline"
+    (tmp_path / "table.tex").write_text(latex(record))
+    (tmp_path / "paper.tex").write_text(
+        "\\documentclass{article}\n\\usepackage{booktabs}\n"
+        "\\begin{document}\n\\input{table}\n\\end{document}\n"
+    )
+
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert re.findall(r"Overfull.*|.*too large for page.*|.*Missing character.*", done.stdout) == []
+
+
+RENDERED = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+
+
+def test_cells_stay_in_their_columns() -> None:
+    """A bar or a backslash in a name does not end its cell."""
+    names = ["a|b", "c\\|d", "e\\", "`f|g`", ""]
+    lines = [line(["row", "x"]), rule(2), *(line([name, 1]) for name in names)]
+
+    shown = RENDERED.render("\n".join(lines))
+
+    cells = re.findall(r'<td>(.*)</td>\n<td style="text-align:right">(.*)</td>', shown)
+    assert cells == [(name, "1") for name in names]

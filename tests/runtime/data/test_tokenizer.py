@@ -1,20 +1,30 @@
-"""Tokenizers: deterministic training, round trips, and errors with a fix."""
+"""Tokenizers, samples for them, symbols and their settings."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.runtime.data.settings import PieceSettings
+from pydantic import ValidationError
+from weft.runtime.data import preparation
+from weft.runtime.data.preparation import sampled
+from weft.runtime.data.readers.split import Split
+from weft.runtime.data.settings import BatchSettings, PieceSettings
+from weft.runtime.data.symbols import Symbols, count_symbols, open_symbols
+from weft.runtime.data.table_settings import DataSettings
 from weft.runtime.data.tokenizer import LONGEST, Tokenizer, train_tokenizer
 from weft.specs.findings import InputError
 
+from .pairs import lines
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
 
 LINES = [
     f"the {color} {thing} sees {count} small birds"
@@ -213,3 +223,155 @@ def test_training_is_silent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
         train_tokenizer(LINES, PieceSettings(vocab_size=6000), tmp_path / "m")
 
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.fixture
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, Path]]:
+    """Return two groups of two files, of 25 and 10 lines, read in blocks of 10."""
+    monkeypatch.setattr(preparation, "BLOCK", 10)
+    made = []
+    for name, count in (("a", 25), ("b", 10)):
+        paths = tmp_path / f"{name}.x", tmp_path / f"{name}.y"
+        for path in paths:
+            path.write_text("".join(f"{path.name} {row}\n" for row in range(count)))
+        made.append((paths[0], paths[1]))
+    return made
+
+
+def test_few_lines_are_all_taken_in_order(groups: list[tuple[Path, Path]]) -> None:
+    """Sides alternate, file after file; the last progress report is the total."""
+    progress: list[int] = []
+
+    lines = list(sampled(groups, [25, 10], 1000, progress.append))
+
+    assert lines[:4] == ["a.x 0", "a.y 0", "a.x 1", "a.y 1"]
+    assert lines[50:52] == ["b.x 0", "b.y 0"]
+    assert len(lines) == len(set(lines)) == 70
+    assert progress == [10, 20, 25, 35]
+
+
+def test_lines_are_sampled_evenly(groups: list[tuple[Path, Path]]) -> None:
+    """35 of 70: the requested number, half of each block, without repetition, deterministic."""
+    lines = list(sampled(groups, [25, 10], 35, lambda _: None))
+
+    assert len(lines) == len(set(lines)) == 35
+    blocks = Counter((line[0], int(line.split()[1]) // 10) for line in lines)
+    assert blocks == {("a", 0): 10, ("a", 1): 10, ("a", 2): 5, ("b", 0): 10}
+    assert lines == list(sampled(groups, [25, 10], 35, lambda _: None))
+    everything = list(sampled(groups, [25, 10], 70, lambda _: None))
+    assert lines == [line for line in everything if line in set(lines)]
+
+
+def test_one_side_may_be_sampled(groups: list[tuple[Path, Path]]) -> None:
+    """As for separate tokenizers."""
+    lines = list(sampled([(left,) for left, _ in groups], [25, 10], 7, lambda _: None))
+
+    assert len(lines) == 7
+    assert all(".x" in line for line in lines)
+
+
+@pytest.fixture
+def spelling(tmp_path: Path) -> Tokenizer:
+    """Return a tokenizer trained on a few words."""
+    lines = ["the dog runs", "the cat runs"] * 3
+    return train_tokenizer(lines, PieceSettings(vocab_size=20), tmp_path / "source.model")
+
+
+def test_symbols_are_numbered_after_the_special_ids() -> None:
+    """Text round-trips; unknown tokens become unknown; special ids have no text."""
+    symbols = Symbols(["(S", ")S", "XX"])
+
+    assert symbols.vocab_size == 7
+    assert symbols.encode("(S XX XX )S") == [4, 6, 6, 5]
+    assert symbols.encode("(S YY )S") == [4, 2, 5]
+    assert symbols.encode("") == []
+    assert symbols.decode([4, 6, 3, 0, 5, 1, 6]) == "(S XX )S"
+    assert symbols.pieces([0, 1, 2, 3, 4]) == ["<pad>", "</s>", "<unk>", "<s>", "(S"]
+    with pytest.raises(IndexError, match="id 7"):
+        symbols.decode([7])
+
+
+def test_a_space_of_another_kind_is_part_of_a_symbol() -> None:
+    """Treebanks contain tokens with no-break spaces."""
+    assert Symbols(["a\u00a0b"]).encode("a\u00a0b a\u00a0b") == [4, 4]
+
+
+def test_other_tokens_are_spelled_in_pieces(spelling: Tokenizer) -> None:
+    """The pieces have the same ids as on the source side, and are joined again."""
+    symbols = Symbols(["(S", ")"], spelling)
+
+    ids = symbols.encode("(S dog cats )")
+
+    assert ids == [20, *spelling.encode("dog"), *spelling.encode("cats"), 21]
+    assert symbols.tokens(ids) == [("(S", False), ("dog", True), ("cats", True), (")", False)]
+    assert symbols.vocab_size == 22
+
+
+def test_a_vocabulary_file_round_trips(spelling: Tokenizer, tmp_path: Path) -> None:
+    """The JSON round-trips; the digests of different vocabularies differ."""
+    for symbols in (Symbols(["(S", "ü"]), Symbols(["(S", "ü"], spelling)):
+        path = tmp_path / "target.symbols.json"
+        path.write_bytes(symbols.bytes)
+        again = open_symbols(path, spelling)
+        assert (again.bytes, again.digest) == (symbols.bytes, symbols.digest)
+        assert again.pieces(range(again.vocab_size)) == symbols.pieces(range(symbols.vocab_size))
+    assert Symbols(["(S"]).digest != Symbols(["(S"], spelling).digest
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"format": 2, "symbols": [], "spelled": false}',
+        '{"format":1}',
+        '{"format": 1, "symbols": [3], "spelled": false}',
+        '{"format": 1, "symbols": ["a", "a"], "spelled": false}',
+        '{"format": 1, "symbols": ["a b"], "spelled": false}',
+    ],
+)
+def test_a_damaged_file_is_refused(content: str, spelling: Tokenizer, tmp_path: Path) -> None:
+    """Any damaged content raises an `InputError`."""
+    path = tmp_path / "target.symbols.json"
+    path.write_text(content)
+
+    with pytest.raises(InputError, match="symbol"):
+        open_symbols(path, spelling)
+
+
+def test_symbols_are_counted() -> None:
+    """Tokens of all lines, separated only by spaces."""
+    assert count_symbols(["a b a", "", "b\u00a0c"]) == {"a": 2, "b": 1, "b\u00a0c": 1}
+
+
+def test_source_files_need_as_many_target_files() -> None:
+    """A file without a counterpart, and missing files, are errors before reading."""
+    with pytest.raises(ValidationError, match="2 source files for 1 target files"):
+        Split.model_validate(lines(["a", "b"], ["c"]))
+    with pytest.raises(ValidationError, match="at least 1 item"):
+        Split.model_validate(lines([], []))
+
+
+@pytest.mark.parametrize("symbols", [("",), ("a b",), ("\u00a0",), ("<pad>",), ("x", "x")])
+def test_user_symbols_that_would_break_the_model_are_refused(symbols: tuple[str, ...]) -> None:
+    """`<pad>` as a user symbol would leave the model without padding."""
+    with pytest.raises(ValidationError, match="user symbol"):
+        PieceSettings(vocab_size=100, user_symbols=symbols)
+
+
+def test_unknown_keys_are_refused() -> None:
+    """A misspelled setting must not silently use the default."""
+    with pytest.raises(ValidationError, match="max_sentence\n"):
+        BatchSettings.model_validate({"max_sentence": 3})
+
+
+def test_a_run_file_may_omit_settings_with_defaults() -> None:
+    """The minimum of a run: one column, two splits; no row is dropped for its length."""
+    files = {"lines": {"source": ["a"]}}
+    columns = {"source": {"type": "text", "tokenizer": "words"}}
+
+    data = DataSettings.model_validate({"columns": columns, "train": files, "valid": files})
+
+    assert data.filter.max_length is None
+    assert data.test == {}

@@ -1,4 +1,4 @@
-"""Sources of data in a training: validation by source, and mixtures of a resumed run."""
+"""Sources of data, means of checkpoints, and blocks of the caller."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 import torch
 import weft
+from torch import Tensor, nn
 from weft.runtime.api import Silent
+from weft.runtime.checkpoint.average import average_weights
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.train.run import Run
+from weft.specs.findings import InputError
 
 Maker = Callable[..., Run]
 EVALUATION = {"every": 2, "best": "nll", "metrics": ["perplexity", "bleu"], "samples": 0}
@@ -115,3 +118,125 @@ def test_training_tells_how_lengths_mix_in_an_update(
 
     assert sum(text.startswith("an update: ") for text in messages) == 1
     assert sum("an update holds texts of one length" in text for text in messages) == warned
+
+
+def test_the_mean_of_each_weight() -> None:
+    """Compare with means computed by hand."""
+    weights = [{"w": torch.tensor([x, 2.0 * x]), "b": torch.tensor(-x)} for x in (1.0, 2.0, 6.0)]
+
+    mean = average_weights(weights)
+
+    assert torch.equal(mean["w"], torch.tensor([3.0, 6.0]))
+    assert torch.equal(mean["b"], torch.tensor(-3.0))
+
+
+def test_bfloat16_weights_are_not_added_in_bfloat16() -> None:
+    """Adding 1 + 2^-7 three times and 1 once in low precision would lose the small parts."""
+    low, high = torch.tensor([1.0]).bfloat16(), torch.tensor([1.0 + 2**-7]).bfloat16()
+
+    mean = average_weights([{"w": high}] * 3 + [{"w": low}])
+
+    assert mean["w"].dtype == torch.bfloat16
+    assert torch.equal(mean["w"], high)
+
+
+def test_the_mean_is_rounded_once() -> None:
+    """Summing in float32 would lose the small weights next to the large ones."""
+    weights = [{"w": torch.tensor([x])} for x in (2.0**25, 1.0, 1.0, -(2.0**25))]
+
+    assert torch.equal(average_weights(weights)["w"], torch.tensor([0.5]))
+
+
+def test_counters_come_from_the_newest_checkpoint() -> None:
+    """The mean of integers is not an integer, so the last checkpoint's value is used."""
+    weights = [{"n": torch.tensor(3)}, {"n": torch.tensor(8)}]
+
+    assert average_weights(weights)["n"].item() == 8
+
+
+def test_the_inputs_are_not_changed() -> None:
+    """The mean shares no memory with the inputs, also in float64, where no conversion is needed."""
+    for dtype in (torch.float32, torch.float64):
+        old, new = {"w": torch.ones(2, dtype=dtype)}, {"w": torch.zeros(2, dtype=dtype)}
+
+        average_weights([old, new])["w"].fill_(5.0)
+        average_weights([old])["w"].fill_(5.0)
+
+        assert torch.equal(old["w"], torch.ones(2, dtype=dtype))
+        assert torch.equal(new["w"], torch.zeros(2, dtype=dtype))
+
+
+def test_a_missing_weight_is_named() -> None:
+    """Checkpoints of two models are an error, whichever has more weights."""
+    small, large = {"a": torch.ones(1)}, {"a": torch.ones(1), "b.c": torch.ones(1)}
+
+    with pytest.raises(InputError, match=r"'b\.c' is in checkpoint 2 but not in checkpoint 1"):
+        average_weights([small, large])
+    with pytest.raises(InputError, match=r"'b\.c' is in checkpoint 1 but not in checkpoint 3"):
+        average_weights([large, large, small])
+
+
+@pytest.mark.parametrize("other", [torch.ones(3, 2), torch.ones(2, 3).half()])
+def test_a_weight_of_another_shape_or_kind_is_named(other: torch.Tensor) -> None:
+    """Different shapes are an error; broadcasting would average them silently."""
+    with pytest.raises(InputError, match=r"'w' is float32\[2, 3\] in checkpoint 1 but float"):
+        average_weights([{"w": torch.ones(2, 3)}, {"w": other}])
+
+
+def test_no_checkpoints_have_no_mean() -> None:
+    """An empty list is an error, not a division by zero."""
+    with pytest.raises(InputError, match="no weights"):
+        average_weights([])
+
+
+class Mixed(nn.Module):
+    """W x, with a square matrix W."""
+
+    def __init__(self, d_model: int) -> None:
+        """Allocate the matrix."""
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(d_model, d_model))
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw the matrix."""
+        nn.init.normal_(self.weight, std=0.1, generator=generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the product."""
+        return x @ self.weight.T
+
+
+MIXED = weft.BlockType(
+    name="mixed",
+    doc="A square linear map; y = W x.",
+    source="this test",
+    signature=lambda _, __: weft.Signature(
+        inputs=(weft.port("x", "f[... d_model]"),), outputs=(weft.port("y", "f[... d_model]"),)
+    ),
+    weights=lambda arguments: {"weight": (arguments["d_model"], arguments["d_model"])},
+    module=Mixed,
+)
+
+
+@pytest.mark.slow
+def test_a_run_uses_a_block_of_the_caller(toy_run: Callable[..., Run], tmp_path: Path) -> None:
+    """Its checkpoints can be resumed and opened with the block, and not without."""
+    base = weft.load("transformer-tiny", blocks=[MIXED])
+    spec = base.swap("encoder.*.feed_forward/f", "mixed@1").written
+    (tmp_path / "mixed.json").write_text(json.dumps({**spec, "name": "mixed-tiny"}))
+    settings = toy_run(spec="mixed.json", updates=4).model_dump(mode="json")
+    run = tmp_path / "run.json"
+    run.write_text(json.dumps(settings))
+    out = tmp_path / "out"
+
+    with pytest.raises(weft.SpecError, match="unknown block 'mixed@1'"):
+        weft.train(run, out=out)
+    weft.train(run, out=out, blocks=[MIXED])
+    result = weft.train(run, out=out, overrides={"updates": 6}, resume=True, blocks=[MIXED])
+
+    assert result.state.update == 6
+    assert result.averaged is not None
+    [line] = weft.open(result.averaged, blocks=[MIXED]).translate(["sun moon"])
+    assert isinstance(line, str)
+    with pytest.raises(weft.SpecError, match="blocks="):
+        weft.open(result.averaged)

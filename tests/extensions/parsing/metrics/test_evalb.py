@@ -1,4 +1,4 @@
-"""EVALB: scores checked by hand and against the program's own output."""
+"""EVALB and the metrics of trees."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from weft.extensions.parsing.decode.parse import Parse
+from weft.extensions.parsing.decode.tree_repair import Repairs
 from weft.extensions.parsing.metrics.evalb import COLLINS, EvalbSettings, read_settings, score
 from weft.extensions.parsing.metrics.evalb_report import report
+from weft.extensions.parsing.metrics.metric import measured
+from weft.extensions.parsing.trees.trees import Leaf, Tree
 from weft.specs.findings import InputError
 
 GOLD = "(TOP (S (NP (DT the) (NN dog)) (VP (VBZ runs) (ADVP (RB fast))) (. .)))"
@@ -252,3 +256,22 @@ def test_the_programs_own_sample(name: str) -> None:
     printed = (folder / f"out.sample.{name}.rsl").read_text(encoding="utf-8")
 
     assert report(score(lines("sample.gld"), lines("sample.tst"), settings)) == printed
+
+
+def test_measures_by_hand() -> None:
+    """Gold tags are on the leaves, the parser's own are counted separately; repairs are summed."""
+    gold = Tree("TOP", (Tree("S", (Leaf("NN", "a"), Leaf("VB", "b"))),))
+    flat = Tree("TOP", (Tree("NP", (Leaf("NN", "a"), Leaf("VB", "b"))),))
+    parses = [
+        Parse(gold, ("NN", "NN")),
+        Parse(flat, ("NN", "VB"), finished=False, repairs=Repairs(words_added=2)),
+        None,
+    ]
+
+    found = measured(parses, [gold, gold, gold])
+
+    total = found.scores.all
+    assert (total.matched, total.gold, total.test, total.skipped) == (1, 2, 2, 1)
+    assert found.f1 == pytest.approx(50.0)
+    assert (found.malformed, found.unfinished, found.repairs.total) == (1, 1, 2)
+    assert found.as_json()["own_tagging_accuracy"] == pytest.approx(75.0)

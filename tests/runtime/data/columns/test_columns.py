@@ -1,25 +1,49 @@
-"""Columns: values become arrays and tensors; wrong values are refused."""
+"""Columns: what they read, their noise, and lengths that fit axes."""
 
 from __future__ import annotations
 
 import io
+import json
 import math
 import wave
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import weft
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from weft.graphs.ir.value_type import ValueType, parse_type
 from weft.runtime.data.columns.column import Column
 from weft.runtime.data.columns.column_settings import NumberSettings
+from weft.runtime.data.columns.fitting import Fitting
+from weft.runtime.data.columns.noise import (
+    CaseNoise,
+    DropNoise,
+    Noise,
+    NoiseSettings,
+    ReplaceNoise,
+    SwapNoise,
+    TagNoise,
+    TypoNoise,
+    with_noise,
+)
 from weft.runtime.data.columns.registry import COLUMNS, columns_of
+from weft.runtime.data.prepare import prepare
 from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.symbols import Symbols
 from weft.runtime.data.table import batch_of
+from weft.runtime.data.table_settings import DataSettings
 from weft.runtime.data.tokenizer import Tokenizer, train_tokenizer
 from weft.runtime.system.plugins import implementation_of
 from weft.specs.findings import InputError
+
+from ..pairs import bpe, lines, pairs
 
 SETTINGS = "weft.runtime.data.columns.column_settings"
 PIXELS = np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
@@ -323,3 +347,235 @@ def test_a_truncated_flac_file_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match=r"truncated|cannot be read"):
         batch_of(column({"type": "audio"}), [{"x": path}])
+
+
+WORDS = [f"w{number}" for number in range(400)]
+TEXT = " ".join(WORDS)
+
+
+def drawn(kind: NoiseSettings, text: str, seed: int = 0) -> str:
+    """Return a text with one kind of noise."""
+    return kind.changed(text, np.random.default_rng(seed))
+
+
+def test_case_and_tags_of_every_text_by_hand() -> None:
+    """With the probability 1; a probability of 1/2 changes about half of the texts."""
+    assert drawn(CaseNoise(rate=1.0), "The DOG") == "the dog"
+    assert drawn(CaseNoise(rate=1.0, to="upper"), "The dog") == "THE DOG"
+    assert drawn(TagNoise(text="<b>"), "the dog") == "<b> the dog"
+    tagged = [drawn(TagNoise(text="<b>", rate=0.5), "x", seed) for seed in range(400)]
+    assert 150 < tagged.count("<b> x") < 250
+
+
+@given(st.integers(1, 9), st.integers(0, 99))
+def test_words_move_at_most_by_the_distance(distance: int, seed: int) -> None:
+    """And none is lost."""
+    moved = drawn(SwapNoise(distance=distance), TEXT, seed).split()
+
+    assert sorted(moved) == sorted(WORDS)
+    assert moved != WORDS
+    assert max(abs(moved.index(word) - at) for at, word in enumerate(WORDS)) <= distance
+
+
+def test_words_are_dropped_and_replaced_as_often_as_the_rate_says() -> None:
+    """What remains is in order; a text keeps a word."""
+    remaining = drawn(DropNoise(rate=0.25), TEXT).split()
+    filled = drawn(ReplaceNoise(rate=0.25, by="_"), TEXT).split()
+
+    assert 270 < len(remaining) < 330
+    assert remaining == [word for word in WORDS if word in remaining]
+    assert 70 < filled.count("_") < 130
+    assert all(new in ("_", old) for new, old in zip(filled, WORDS, strict=True))
+    assert all(drawn(DropNoise(rate=0.99), "a b", seed) in ("a", "b") for seed in range(50))
+
+
+def test_typos_drop_double_and_exchange_letters() -> None:
+    """Of a word of two letters, all outcomes are known; digits stay, and words remain words."""
+    once = {drawn(TypoNoise(rate=0.3), "ab", seed) for seed in range(300)}
+
+    assert once >= {"ab", "ba", "a", "b", "aab", "abb"}
+    assert "" not in once
+    assert drawn(TypoNoise(rate=1.0), "12 3") == "12 3"
+    text = "tree " * 200
+    changed = drawn(TypoNoise(rate=0.1), text).split()
+    assert len(changed) == 200
+    assert 40 < sum(word != "tree" for word in changed) < 100
+
+
+def test_noise_depends_on_seed_epoch_row_and_column_alone() -> None:
+    """And on the source of the row."""
+    kinds = (SwapNoise(), TagNoise(text="<b>", sources=("back",)))
+    sources = {"real": 5, "back": 3}
+    first = with_noise(TEXT, kinds, Noise(1, 2, sources), 4, "source")
+
+    assert first == with_noise(TEXT, kinds, Noise(1, 2, sources), 4, "source")
+    others = [
+        with_noise(TEXT, kinds, Noise(seed, epoch, sources), row, column)
+        for seed, epoch, row, column in (
+            (0, 2, 4, "source"),
+            (1, 1, 4, "source"),
+            (1, 2, 3, "source"),
+            (1, 2, 4, "target"),
+        )
+    ]
+    assert first not in others
+    assert not first.startswith("<b>")
+    assert with_noise("x", kinds, Noise(1, 2, sources), 5, "source") == "<b> x"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Callable[..., DataSettings]:
+    """Return a factory of data whose column `source` has noise."""
+    (tmp_path / "a").write_text("sun moon star\nmoon star\nstar sun moon sun\n")
+
+    def made(*noise: dict[str, Any]) -> DataSettings:
+        split = {"sources": {"x": lines(["a"], ["a"]), "back": lines(["a"], ["a"])}}
+        settings = pairs(tmp_path, split, lines(["a"], ["a"]))
+        value = json.loads(settings.model_dump_json(by_alias=True))
+        value["columns"]["source"]["noise"] = list(noise)
+        return DataSettings.model_validate_json(json.dumps(value))
+
+    return made
+
+
+@pytest.mark.integration
+def test_batches_have_noise_in_training_and_none_in_validation(
+    data: Callable[..., DataSettings], tmp_path: Path
+) -> None:
+    """The same rows as with the changed texts in the files; another noise prepares nothing."""
+    messages: list[str] = []
+    upper = {"type": "case", "to": "upper", "rate": 1.0, "sources": ["back"]}
+
+    swapped = prepare(data({"type": "swap"}), bpe(24), tmp_path / "out", log=messages.append)
+    made = prepare(data(upper), bpe(24), tmp_path / "out", log=messages.append)
+
+    assert not messages
+    assert swapped.digest == made.digest
+    rows = np.arange(6)
+    vocabulary = made.vocabularies["tokenizer"]
+    texts = ["sun moon star", "moon star", "star sun moon sun"]
+    wanted = [vocabulary.encode(text) for text in (*texts, *(text.upper() for text in texts))]
+    inputs = made.train.collate(rows, noise=(1, 0))
+    found = [[i for i in row if i not in (0, 1)] for row in inputs["source"].tolist()]
+    assert found == wanted
+    assert inputs["target"].equal(made.train.collate(rows)["target"])
+    clean = [
+        [i for i in row if i not in (0, 1)] for row in made.train.collate(rows)["source"].tolist()
+    ]
+    assert clean == [vocabulary.encode(text) for text in (*texts, *texts)]
+    sizes = made.train.sampled_lengths(rows, (1, 0))["source"].tolist()
+    assert sizes == [len(ids) + 1 for ids in wanted]
+
+
+def test_words_with_tags_do_not_move() -> None:
+    """A tag would stand at another word; typos leave words where they are."""
+    text = {"type": "text", "tokenizer": "t"}
+    value = {
+        "columns": {"text": text, "tags": {"type": "tags", "of": "text"}},
+        "train": {"jsonl": {"files": ["a"]}},
+        "valid": {"jsonl": {"files": ["a"]}},
+    }
+    value["columns"]["text"] = {**text, "noise": [{"type": "typos", "rate": 0.1}]}
+    DataSettings.model_validate_json(json.dumps(value))
+    value["columns"]["text"] = {**text, "noise": [{"type": "drop", "rate": 0.1}]}
+    with pytest.raises(ValueError, match="words cannot move"):
+        DataSettings.model_validate_json(json.dumps(value))
+
+
+AXES = {"B": "batch", "S": "time", "T": "time"}
+DTYPES = {"ids": torch.int64, "label": torch.int64, "mask": torch.bool, "f": torch.float32}
+
+
+def fitting(types: dict[str, str], columns: dict[str, str] | None = None) -> Fitting:
+    """Return what inputs of these types require.
+
+    Args:
+        types: type of each input.
+        columns: time axis of the column that fills each input; default: one of its own.
+    """
+    inputs = {name: parse_type(text, {}, AXES)[0] for name, text in types.items()}
+    graph: Any = SimpleNamespace(inputs=inputs, spec=SimpleNamespace(axes=AXES))
+    filled = {
+        name: ValueType(type_.kind, ("B", (columns or {}).get(name, name)))
+        for name, type_ in inputs.items()
+    }
+    return Fitting.of(graph, filled)
+
+
+def padded(types: dict[str, str], lengths: dict[str, int], **columns: str) -> dict[str, Tensor]:
+    """Return inputs of ones with these lengths, after they are padded."""
+    requirements = fitting(types, columns)
+    assert not list(requirements.problems())
+    inputs = {
+        name: torch.ones(2, length, dtype=DTYPES[types[name].partition("[")[0].partition(":")[0]])
+        for name, length in lengths.items()
+    }
+    return requirements.fit(inputs)
+
+
+@pytest.mark.parametrize(
+    ("axis", "length", "wanted"),
+    [("S", 3, 3), ("4*S", 5, 8), ("4*S", 4, 4), ("S+1", 1, 2), ("S+1", 7, 7), ("4*S+1", 6, 9)],
+)
+def test_an_input_is_padded_to_the_next_length_of_its_axis(
+    axis: str, length: int, wanted: int
+) -> None:
+    """Axes are at least 1, so `S+1` begins at 2."""
+    assert padded({"x": f"ids:9[B {axis}]"}, {"x": length})["x"].size(1) == wanted
+
+
+def test_padding_is_what_each_kind_calls_padding() -> None:
+    """Masks are false there, labels -1, and ids the padding id."""
+    types = {"ids": "ids:9[B 2*S]", "m": "mask[B 2*S]", "y": "label:3[B 2*S]", "x": "f[B 2*S]"}
+
+    found = padded(types, dict.fromkeys(types, 1), ids="c", m="c", y="c", x="c")
+
+    assert {name: row[0, 1].item() for name, row in found.items()} == {
+        "ids": 0,
+        "m": False,
+        "y": -1,
+        "x": 0.0,
+    }
+
+
+def test_one_column_on_two_axes_is_padded_to_a_common_multiple() -> None:
+    """A length that is a multiple of 4 and of 6 is one of 12."""
+    types = {"x": "f[B 4*S]", "x_mask": "mask[B 6*T]"}
+
+    found = padded(types, {"x": 13, "x_mask": 13}, x="x", x_mask="x")
+
+    assert [one.size(1) for one in found.values()] == [24, 24]
+
+
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_columns_that_share_an_axis_are_padded_to_lengths_that_belong_together(
+    x: int, y: int
+) -> None:
+    """Lengths `3*S` and `S+2` for the same S; the least S that has room for both."""
+    found = padded({"x": "ids:9[B 3*S]", "y": "ids:9[B S+2]"}, {"x": x, "y": y})
+
+    size = next(size for size in range(1, 99) if 3 * size >= x and size + 2 >= y)
+    assert (found["x"].size(1), found["y"].size(1)) == (3 * size, size + 2)
+
+
+@pytest.mark.parametrize(
+    ("types", "name"),
+    [
+        ({"x": "f[B 4*S]", "x_mask": "mask[B 2*S]"}, "x_mask"),
+        ({"x": "f[B 2*S]", "x_mask": "mask[B 2*T+1]"}, "x_mask"),
+        ({"x": "ids:9[B S+T]"}, "x"),
+        ({"x": "ids:9[B 9-S]"}, "x"),
+    ],
+)
+def test_axes_that_no_length_fits_are_named(types: dict[str, str], name: str) -> None:
+    """They would fail in the first update, or pad without end."""
+    problems = list(fitting(types, dict.fromkeys(types, "x")).problems())
+
+    assert [one for one, _ in problems] == [name]
+
+
+def test_what_is_longer_than_a_fixed_axis_is_refused() -> None:
+    """`ids[B 5]` takes 5 positions."""
+    assert padded({"x": "ids:9[B 5]"}, {"x": 3})["x"].tolist() == [[1, 1, 1, 0, 0]] * 2
+    with pytest.raises(weft.InputError, match="'x' has 7 positions, but its axis has 5"):
+        padded({"x": "ids:9[B 5]"}, {"x": 7})

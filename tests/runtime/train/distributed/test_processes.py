@@ -1,4 +1,4 @@
-"""Tests that runs with one process and with many agree in losses, weights and files."""
+"""Several processes train as one does, and end together."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.distributed import DistNetworkError, HashStore
+from weft.runtime.train.distributed.heartbeat import Heartbeat, watched
+from weft.runtime.train.distributed.stopping import StopRequest
+from weft.runtime.train.distributed.world import World
+from weft.runtime.train.history import read
 from weft.runtime.train.run import Run
 
+from ..objective.conftest import DECODER, MASKED, MODEL, TWO_LOSSES, write_run
 from .conftest import ENVIRONMENT, Bench, curve, tensors, validations
-
-pytestmark = pytest.mark.slow
 
 WAYS = {
     "ddp on 2": (2, {}),
@@ -38,6 +43,7 @@ NO_GRADIENT = 1e-8
 """Averaged gradient of a key bias, which is zero in exact arithmetic; measured: 3e-10."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_losses_and_weights_equal_those_of_one_process(bench: Bench, alone: Path, way: str) -> None:
     """Losses and weights, in float32 with dropout and clipping, and all figures of validations."""
@@ -75,6 +81,7 @@ def assert_weights_equal(folder: Path, alone: Path) -> None:
             assert max(float(one[name].abs().max()) for one in (left, right)) < NO_GRADIENT, name
 
 
+@pytest.mark.slow
 def test_two_optimizers_on_many_processes_equal_those_of_one(
     toy_run_module: Callable[..., Run], tmp_path: Path
 ) -> None:
@@ -103,6 +110,7 @@ def test_two_optimizers_on_many_processes_equal_those_of_one(
     assert all(torch.equal(before[key], after[key].reshape(before[key].shape)) for key in before)
 
 
+@pytest.mark.slow
 def test_a_limit_of_batches_that_changes_is_that_of_one_process(
     toy_run_module: Callable[..., Run], tmp_path: Path
 ) -> None:
@@ -119,6 +127,7 @@ def test_a_limit_of_batches_that_changes_is_that_of_one_process(
         assert_weights_equal(folder, one)
 
 
+@pytest.mark.slow
 def test_fsdp_gathers_weights_in_the_precision_of_the_run(bench: Bench) -> None:
     """Losses agree to 2e-3 in bfloat16: FSDP also rounds embeddings, biases and norms."""
     half = {"precision": "bfloat16"}
@@ -133,6 +142,7 @@ def test_fsdp_gathers_weights_in_the_precision_of_the_run(bench: Bench) -> None:
         assert tensor.dtype == torch.float32
 
 
+@pytest.mark.slow
 def test_unpadded_rows_are_divided_between_processes(bench: Bench) -> None:
     """Losses agree for data parallelism, FSDP and tensor parallelism."""
     unpadded = {"padding": "unpadded", "without": []}
@@ -148,6 +158,7 @@ def test_unpadded_rows_are_divided_between_processes(bench: Bench) -> None:
         )
 
 
+@pytest.mark.slow
 def test_checkpoints_are_read_by_other_processes_to_the_bit(bench: Bench, alone: Path) -> None:
     """A checkpoint of one process is read and written by four, two and three, then unsharded."""
     before = tensors(alone, "000012")
@@ -172,6 +183,7 @@ def test_checkpoints_are_read_by_other_processes_to_the_bit(bench: Bench, alone:
             assert torch.equal(tensor, found[name].reshape(tensor.shape)), name
 
 
+@pytest.mark.slow
 def test_a_run_resumes_with_another_number_of_processes(bench: Bench, alone: Path) -> None:
     """Three updates each by one process, four, two and one give the curve of one process."""
     ways: tuple[tuple[int, dict[str, Any]], ...] = (
@@ -189,6 +201,7 @@ def test_a_run_resumes_with_another_number_of_processes(bench: Bench, alone: Pat
     assert (folder / "averaged" / "weights.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_started_again(bench: Bench) -> None:
     """After a crash torchrun restarts both; they resume from the newest checkpoint."""
     straight = bench.train("straight", 2, updates=24)
@@ -219,3 +232,230 @@ def workers(parent: int) -> list[int]:
         if int(status[1]) == parent and status[0] != "Z":
             found.append(int(path.parent.name))
     return sorted(found)
+
+
+OBJECTIVES_WAYS = {
+    "ddp": (2, {"parallel__data": "ddp"}),
+    "fsdp": (2, {"parallel__data": "fsdp"}),
+    "fsdp on 3": (3, {"parallel__data": "fsdp"}),
+}
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "two losses": {
+        "objective": TWO_LOSSES,
+        "params": {"model": MODEL, "reader": {"spec": "gpt2", "params": DECODER}},
+    },
+    "frozen": {
+        "objective": TWO_LOSSES,
+        "params": {"model": MODEL, "reader": {"spec": "gpt2", "params": DECODER}},
+        "freeze": ["model.encoder.*"],
+    },
+    "masked": {
+        "objective": MASKED,
+        "params": {"model": {"spec": "gpt2", "params": DECODER}},
+        "columns": {"text": "src"},
+    },
+}
+
+
+def bench_of(folder: Path, name: str) -> Bench:
+    """Return the run of an objective on disk."""
+    file = write_run(folder, optimizer={"clip": 0.5}, **OBJECTIVES[name])
+    bench = Bench.__new__(Bench)
+    bench.folder, bench.file = folder, file
+    return bench
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", OBJECTIVES_WAYS)
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_each_loss_equals_that_of_one_process(tmp_path: Path, name: str, way: str) -> None:
+    """All losses and scores agree to 1e-5 in float32, with dropout, noise and clipping."""
+    bench = bench_of(tmp_path, name)
+    processes, settings = OBJECTIVES_WAYS[way]
+
+    alone, many = bench.train("alone", 0), bench.train("many", processes, **settings)
+
+    assert curve(many) == [(*head, pytest.approx(loss, abs=1e-5)) for *head, loss in curve(alone)]
+    for left, right in zip(*(read(each) for each in (alone, many)), strict=True):
+        for key in left.keys() - {"seconds", "tokens_per_second", "data_wait_share"}:
+            assert right[key] == pytest.approx(left[key], abs=1e-5), key
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        """Begin at 0."""
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now
+
+
+def test_a_process_is_silent_after_the_patience() -> None:
+    """Three processes: one beats, one stops beating, and one never began."""
+    store, clock = HashStore(), Clock()
+    first, second = (Heartbeat(store, rank, 3, patience=60.0, clock=clock) for rank in (0, 1))
+    second.beat()
+    assert first.silent() == []
+
+    for clock.now in (30.0, 59.0):
+        second.beat()
+        assert first.silent() == []
+    clock.now = 61.0
+    assert first.silent() == ["process 2"]
+    clock.now = 120.0
+
+    named = [name.partition(",")[0] for name in first.silent()]
+    assert named == ["process 1", "process 2"]
+    second.beat()
+    assert first.silent() == ["process 2"]
+
+
+def test_the_end_of_torchrun_is_a_problem() -> None:
+    """A worker whose parent is another one than at its start has been orphaned."""
+    heartbeat = Heartbeat(HashStore(), 0, 1, patience=60.0)
+
+    assert heartbeat.problem(None) is None
+    assert heartbeat.problem(os.getppid()) is None
+    assert heartbeat.problem(os.getppid() + 1) == (
+        f"torchrun, process {os.getppid() + 1}, has ended without its workers",
+        "it was killed or its machine is gone; start it again with --resume",
+    )
+
+
+class Gone(HashStore):
+    """A store whose server was killed."""
+
+    def set(self, key: str, value: str) -> None:  # noqa: ARG002 - the interface
+        """Raise what a TCPStore raises then."""
+        raise DistNetworkError("failed to send: Connection reset by peer\nException raised from")
+
+
+def test_a_store_that_does_not_answer_is_a_problem() -> None:
+    """The process that serves it, on this or another machine, was killed."""
+    problem = Heartbeat(Gone(), 0, 1, patience=60.0).problem(None)
+
+    assert problem is not None
+    assert problem[0] == (
+        "the store of torchrun does not answer: failed to send: Connection reset by peer"
+    )
+
+
+def test_a_single_process_sends_no_heartbeat() -> None:
+    """It has no store."""
+    stop = StopRequest()
+    with watched(World(), 10.0, stop):
+        assert not stop.signal
+
+
+def test_a_request_to_stop_reaches_the_others() -> None:
+    """Of a process that got a signal; the others do as if they had got it."""
+    store = HashStore()
+    first, second = (Heartbeat(store, rank, 2, patience=60.0) for rank in (0, 1))
+    asked, other = StopRequest(), StopRequest()
+
+    second.share(other)
+    assert other.signal == 0
+    asked.signal = signal.SIGTERM
+    first.share(asked)
+    second.share(other)
+
+    assert other.signal == signal.SIGTERM
+
+
+@pytest.mark.slow
+def test_a_stopped_process_is_named(bench: Bench) -> None:
+    """SIGSTOP: torchrun sees a process that lives; the other one ends within the patience."""
+    bench.file.write_text(bench.file.read_text().replace('"updates": 12', '"updates": 100000'))
+    settings = ("--set=parallel.patience=10", "--set=evaluate.every=100000")
+    command = bench.command("stopped", 2, *settings)
+    log = bench.folder / "stopped.log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            command, stdout=file, stderr=file, env=ENVIRONMENT, start_new_session=True
+        )
+    try:
+        history = bench.folder / "stopped" / "metrics.jsonl"
+        while process.poll() is None and not (history.is_file() and history.stat().st_size):
+            time.sleep(0.2)
+        victim = _worker_of(process.pid, rank=1)
+        os.kill(victim, signal.SIGSTOP)
+        code = process.wait(timeout=120)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
+
+    assert code != 0
+    assert f"process 1, pid {victim}" in log.read_text()
+
+
+def _worker_of(launcher: int, *, rank: int) -> int:
+    """Return the process id of a worker of torchrun, by the rank in its environment."""
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            found = path.read_bytes().split(b"\0")
+            parent = int((path.parent / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            continue
+        if parent == launcher and f"RANK={rank}".encode() in found:
+            return int(path.parent.name)
+    raise AssertionError(rank)
+
+
+@pytest.mark.slow
+def test_the_workers_of_a_killed_torchrun_end(bench: Bench) -> None:
+    """SIGKILL of torchrun, which serves the store: no worker is left, and the run can be resumed.
+
+    The seconds that pass are bounded by the time-out of the wait, which is long enough for a
+    loaded machine.
+    """
+    text = bench.file.read_text()
+    bench.file.write_text(text.replace('"updates": 12', '"updates": 100000'))
+    log = bench.folder / "orphaned.log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            bench.command("orphaned", 2, "--set=evaluate.every=100000"),
+            stdout=file,
+            stderr=file,
+            env=ENVIRONMENT,
+            start_new_session=True,
+        )
+    workers: list[int] = []
+    try:
+        saved = bench.folder / "orphaned" / "checkpoints"
+        while process.poll() is None and not any(saved.glob("[0-9]*")):
+            time.sleep(0.1)
+        workers = [_worker_of(process.pid, rank=rank) for rank in (0, 1)]
+        process.kill()
+        process.wait()
+        late = time.monotonic() + 90
+        while any(map(_is_running, workers)) and time.monotonic() < late:
+            time.sleep(0.2)
+        left = [worker for worker in workers if _is_running(worker)]
+    finally:
+        for one in (process.pid, *filter(_is_running, workers)):  # each has its own session
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
+        bench.file.write_text(text)
+
+    assert left == []
+    assert "torchrun, process" in log.read_text()
+    assert "start it again with --resume" in log.read_text()
+    newest = sorted(saved.glob("[0-9]*"))[-1].name
+    updates = int(newest) + 2
+    resumed = bench.train("orphaned", 2, updates=updates)
+    straight = bench.train("straight", 2, updates=updates)
+    last = f"{updates:06d}"
+    mine, other = tensors(resumed, last), tensors(straight, last)
+    assert mine.keys() == other.keys()
+    assert all(mine[name].equal(other[name]) for name in other)
+
+
+def _is_running(process: int) -> bool:
+    """Return whether a process exists and has not ended."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
