@@ -16,7 +16,7 @@ FAST := $(TESTS) and not integration and not parity
 # generated code calls the blocks.
 CAPPED := tests/blocks tests/extensions/parsing/decode \
   $(addprefix tests/runtime/,codegen/passes compile prove test_shipped.py) \
-  $(filter-out %/predictors/ %/search/,$(wildcard tests/runtime/decode/test_*.py tests/runtime/decode/*/))
+  tests/runtime/decode/shortlist $(wildcard tests/runtime/decode/test_*.py)
 # CI does not run these, so mypy looks for calls and attributes that no longer exist.
 RARELY_RUN := benchmarks examples tests/gpu tests/rehearsal tools
 UNTYPED := arg-type import-not-found import-untyped misc no-any-return no-untyped-call no-untyped-def \
