@@ -202,8 +202,7 @@ def as_nobody(base: Path) -> int:
 def main() -> None:
     """Write the folders, and run the trials as a user without permissions."""
     if sys.argv[1:]:
-        [base] = sys.argv[1:]
-        wrong = mistakes(Path(base))
+        wrong = mistakes(Path(sys.argv[1]))
         print("\n\n".join(wrong))
         sys.exit(bool(wrong))
     base = Path(tempfile.mkdtemp())

@@ -42,8 +42,8 @@ import torch
 from kill_drill import same, write_run
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.cli.main import main as run_command
-from weft.specs.regular_files import DamagedError
 from weft.runtime.train.retention import checkpoints
+from weft.specs.regular_files import DamagedError
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))
 from file_faults import Mode, inject

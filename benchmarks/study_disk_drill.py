@@ -29,8 +29,8 @@ from pathlib import Path
 
 from study_kill_drill import differences, finish, reset, started, write_study
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
-from weft.specs.regular_files import DamagedError
 from weft.runtime.train.retention import checkpoints
+from weft.specs.regular_files import DamagedError
 
 UPDATES = 40
 JOBS = 6
