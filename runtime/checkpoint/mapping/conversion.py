@@ -178,14 +178,18 @@ class Conversion:
             if max(line.normalize) >= result.dim():
                 msg = f"it has {result.dim()} axes, and axis {max(line.normalize)} is normalized"
                 raise ValueError(msg)
-            result = result / result.norm(dim=line.normalize, keepdim=True)
+            norm: Tensor | float = result.norm(dim=line.normalize, keepdim=True)
+        else:
+            norm = 1.0
         if factor is not None:
             scale = self._read(path, origin, factor, factor.line.names, None)
             if scale.dim() != result.dim():
                 msg = f"its factor has the shape {list(scale.shape)}, with other axes"
                 raise ValueError(msg)
-            result = result * scale
-        elif isinstance(line.times, float | str):
+            result = result * (scale / norm)  # as torch does: exact if the factor is the norm
+        elif line.normalize:
+            result = result / norm
+        if isinstance(line.times, float | str):
             result = result * part.number(line.times, self.values)
         if line.add is not None:
             result = result + part.number(line.add, self.values)

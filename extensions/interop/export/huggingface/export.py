@@ -169,7 +169,8 @@ def _compare(checkpoint: Checkpoint, again: Imported, fit: Fit, allowed: float) 
     theirs = {name: inputs[other] for name, other in fit.alignment.inputs.items()}
     with torch.no_grad():
         expected, outputs = checkpoint.build()(**inputs), again.build()(**theirs)
-    pairs = [(expected[other], outputs[name]) for name, other in fit.alignment.outputs.items()]
+    names = fit.alignment.outputs.items()
+    pairs = [(expected[other].double(), outputs[name].double()) for name, other in names]
     worst = max(
         float((ours - other).abs().max() / ours.abs().max().clamp(min=1e-30))
         for ours, other in pairs
