@@ -70,6 +70,25 @@ def test_a_translation_model_translates_in_their_library(hf: Any, tmp_path: Path
     assert (config["num_beams"], config["length_penalty"], config["max_length"]) == (3, 0.7, 13)
 
 
+def test_pieces_of_users_are_whole_in_the_reopened_tokenizer(hf: Any, tmp_path: Path) -> None:
+    """The ids of AutoTokenizer are ours, with the begin piece of a prompt before them."""
+    text = ["<user> a dog runs over the grass", "two men are sitting <end>"] * 9
+    settings = PieceSettings(type="bpe", vocab_size=40, user_symbols=("<user>", "<end>"))
+    tokenizer = train_tokenizer(text, settings, tmp_path / "trained.model")
+    files = {"tokenizer.model": tokenizer.bytes}
+    special = {"begin": tokenizer.bos, "end": tokenizer.eos, "pad": tokenizer.pad}
+    state = {"imported": {"table": "own", "tokens": special}}
+    model = checkpoint(small("llama"), tmp_path, state=state, tokenizers=files)
+
+    export_huggingface(model, tmp_path / "out", table="llama")
+
+    reader = hf.AutoTokenizer.from_pretrained(tmp_path / "out")
+    for line in [*text[:2], "<user><end> men<user>are", "the <end>  <user>"]:
+        ids = tokenizer.encode(line)
+        assert reader(line)["input_ids"] == [tokenizer.bos, *ids]
+        assert reader.decode(ids) == tokenizer.decode(ids)
+
+
 def test_generation_settings_are_imported_and_exported(hf: Any, tmp_path: Path) -> None:
     """Ids, beams and lengths of `generation_config.json` are defaults of the checkpoint."""
     config = hf.MarianConfig(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import struct
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from .....plugin import Checkpoint, InputError, Tokenizer, Vocabulary
@@ -40,6 +43,11 @@ class _Model:
     trimmed: bool = True
     """Whether spaces are removed at the ends and after another one."""
 
+    @property
+    def users(self) -> list[str]:
+        """Return the pieces that users define, which are never cut."""
+        return [piece for piece, _, kind in self.pieces if kind == _USER]
+
 
 def tokenizer_json(model: bytes, *, before: str | None, after: str | None) -> str | None:
     """Return the content of `tokenizer.json`, or None if it cannot express the model.
@@ -50,8 +58,8 @@ def tokenizer_json(model: bytes, *, before: str | None, after: str | None) -> st
         after: special piece after each text, if any.
     """
     read = _read(model)
-    if read.kind not in (_UNIGRAM, _BPE) or any(kind == _USER for _, _, kind in read.pieces):
-        return None  # pieces of users are matched before the normalization
+    if read.kind not in (_UNIGRAM, _BPE) or not _separable(read):
+        return None
     ids = {piece: number for number, (piece, _, _) in enumerate(read.pieces)}
     tokenizer = Tokenizer.from_bytes(model)
     special = [
@@ -73,7 +81,7 @@ def tokenizer_json(model: bytes, *, before: str | None, after: str | None) -> st
         "padding": None,
         "added_tokens": [added_token(piece, ids[piece]) for piece in special],
         "normalizer": _normalizer(read),
-        "pre_tokenizer": spaces,
+        "pre_tokenizer": _words(read, spaces),
         "post_processor": template(before, after, ids),
         "decoder": decoder,
         "model": _segmentation(read, ids, special[2], bytes_too=bytes_too),
@@ -96,6 +104,44 @@ def _normalizer(read: _Model) -> dict[str, Any]:
         steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
         steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
     return {"type": "Sequence", "normalizers": steps}
+
+
+def _words(read: _Model, spaces: dict[str, Any]) -> dict[str, Any]:
+    """Return how a text is cut before the segmentation: at spaces, and around pieces of users.
+
+    Of several such pieces at one place, SentencePiece takes the longest.
+    """
+    if not read.users:
+        return spaces
+    pattern = "|".join(re.escape(piece) for piece in sorted(read.users, key=len, reverse=True))
+    around = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"}
+    return {"type": "Sequence", "pretokenizers": [spaces, {**around, "invert": False}]}
+
+
+def _separable(read: _Model) -> bool:
+    """Return whether pieces of users can be cut out of a normalized text as whole words.
+
+    SentencePiece finds them before the normalization, which must not change them.  A BPE model then
+    takes every word that is a piece without merging, which must give the same.
+    """
+    stable = (unicodedata.normalize("NFKC", piece) == piece for piece in read.users)
+    if not all(stable) or any(_SPACE in piece for piece in read.users):
+        return False
+    if not read.users or read.kind == _UNIGRAM:
+        return True
+    ranks = {(first, second): rank for rank, (first, second) in enumerate(_merges(read))}
+    return all(
+        _merged(piece, ranks) == [piece] for piece, _, kind in read.pieces if kind == _NORMAL
+    )
+
+
+def _merged(word: str, ranks: Mapping[tuple[str, str], int]) -> list[str]:
+    """Return the pieces of a word: of all neighbors, those with the best merge are joined first."""
+    parts = list(word)
+    while pairs := [pair for pair in pairwise(parts) if pair in ranks]:
+        at = list(pairwise(parts)).index(min(pairs, key=lambda pair: ranks[pair]))
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    return parts
 
 
 def template(before: str | None, after: str | None, ids: dict[str, int]) -> dict[str, Any]:
@@ -129,7 +175,9 @@ def _segmentation(
         return {
             "type": "Unigram",
             "unk_id": ids[unknown],
-            "vocab": [[piece, score] for piece, score, _ in read.pieces],
+            "vocab": [
+                [piece, 0.0 if kind == _USER else score] for piece, score, kind in read.pieces
+            ],
             "byte_fallback": bytes_too,
         }
     return {
@@ -140,7 +188,7 @@ def _segmentation(
         "end_of_word_suffix": None,
         "fuse_unk": True,
         "byte_fallback": bytes_too,
-        "ignore_merges": False,
+        "ignore_merges": bool(read.users),
         "vocab": ids,
         "merges": _merges(read),
     }

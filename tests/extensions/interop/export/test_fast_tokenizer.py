@@ -43,9 +43,40 @@ def test_ids_are_those_of_sentencepiece(
             assert theirs.decode(ids).lstrip() == ours.decode(ids)
 
 
-def test_pieces_of_users_have_no_counterpart(tmp_path: Path) -> None:
-    """They are matched before the text is normalized."""
-    settings = PieceSettings(type="bpe", vocab_size=60, user_symbols=("<x>",))
+USERS = [
+    "<x> a dog<y>runs <x>",
+    "<x><y> the",
+    "the  <x>  grass",
+    "do<x>g <x2> sat",
+    "<x2<x>",
+    "dog <y>",
+]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("line", [*LINES, *USERS])
+def test_pieces_of_users_are_never_cut(
+    kind: Literal["bpe", "unigram"], line: str, tmp_path: Path
+) -> None:
+    """At the ends of a text, inside of words and beside another; the longest of several."""
+    library = pytest.importorskip("tokenizers")
+    symbols = ("<x>", "<x2>", "<y>", "<x2")
+    size = {"bpe": 64, "unigram": 34}[kind]
+    settings = PieceSettings(type=kind, vocab_size=size, user_symbols=symbols)
+    ours = train_tokenizer(TEXT * 20, settings, tmp_path / "m.model")
+
+    text = tokenizer_json(ours.bytes, before=None, after=None)
+
+    assert text is not None
+    assert library.Tokenizer.from_str(text).encode(line).ids == ours.encode(line)
+
+
+@pytest.mark.parametrize("symbol", ["▁x", "ﬁ"])
+def test_pieces_of_users_that_normalization_changes_have_no_counterpart(
+    symbol: str, tmp_path: Path
+) -> None:
+    """SentencePiece finds them before it; `ﬁ` becomes two letters."""
+    settings = PieceSettings(type="bpe", vocab_size=60, user_symbols=(symbol,))
     ours = train_tokenizer(TEXT * 20, settings, tmp_path / "m.model")
 
     assert tokenizer_json(ours.bytes, before=None, after=None) is None
