@@ -65,11 +65,6 @@ def _template(imports: str, bases: str, *bodies: str) -> Template:
 
 
 _CAUSAL = '''
-    @classmethod
-    def _supports_default_dynamic_cache(cls) -> bool:
-        """Return False: `forward` makes the cache."""
-        return False
-
     def prepare_inputs_for_generation(
         self,
         input_ids: Tensor,
@@ -120,13 +115,22 @@ $signature        attention_mask: Tensor | None = None,
         return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
 
     def _begin(self, rows: Tensor) -> dict:
-        return self.model.begin(
-            Capacity(len(rows), 1, $limit, self.dtype, rows.device, first=FIRST)
-        )
+        return self.model.begin(self._capacity(rows))
+'''
+
+_CACHE = '''
+    def _capacity(self, rows: Tensor) -> Capacity:
+        return Capacity(len(rows), 1, $limit, self.dtype, rows.device, first=FIRST)
 
     def _step(self, ids: Tensor, state: dict, position: int) -> Tensor:
         return self.model.step($step, state=state, position=position)["logits"]
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        """Return False: `forward` makes the cache."""
+        return False
 '''
+"""What models that generate do with `GenerationCache`."""
 
 _ENCODER_CLASSES = '''
 
@@ -158,11 +162,6 @@ _SEQ2SEQ = '''
     def get_encoder(self, *args, **kwargs) -> $encoder:
         """Return the part of the model that does not depend on the output."""
         return $encoder(self.model)
-
-    @classmethod
-    def _supports_default_dynamic_cache(cls) -> bool:
-        """Return False: `forward` makes the cache."""
-        return False
 
     def prepare_inputs_for_generation(
         self,
@@ -236,11 +235,7 @@ $signature        decoder_input_ids: Tensor | None = None,
         )
 
     def _begin(self, encoder_outputs: $encoded, rows: Tensor) -> dict:
-        capacity = Capacity(len(rows), 1, $limit, self.dtype, rows.device, first=FIRST)
-        return self.model.begin(capacity, $memory_rows)
-
-    def _step(self, ids: Tensor, state: dict, position: int) -> Tensor:
-        return self.model.step($step, state=state, position=position)["logits"]
+        return self.model.begin(self._capacity(rows), $memory_rows)
 '''
 
 _FORWARD = '''
@@ -280,7 +275,7 @@ HEADS = {
         "from transformers import GenerationMixin\n"
         "from transformers.modeling_outputs import CausalLMOutputWithPast",
         "PreTrainedModel, GenerationMixin",
-        _CAUSAL,
+        _CAUSAL + _CACHE,
     ),
     "Seq2SeqLM": _template(
         "import functools\nfrom dataclasses import dataclass\n"
@@ -288,7 +283,7 @@ HEADS = {
         "from transformers.modeling_outputs import ModelOutput, Seq2SeqLMOutput",
         "PreTrainedModel, GenerationMixin",
         _ENCODER_CLASSES,
-        _SEQ2SEQ,
+        _SEQ2SEQ + _CACHE,
     ),
     "MaskedLM": _template(
         "from transformers.modeling_outputs import MaskedLMOutput",
