@@ -9,9 +9,6 @@ from ...graphs.ir.block_type import BlockType, Signature, port
 from ...graphs.ir.state_tensor import StateTensor
 from ..params import Count, Flag, Params
 
-GROUP = 16
-"""Chunks that are computed one after another, as in `blocks/kernels/chunks.py`."""
-
 
 class DeltaRuleParams(Params):
     """Params of `delta_rule`."""
@@ -52,7 +49,7 @@ def _arguments(params: DeltaRuleParams, sizes: Mapping[str, Any]) -> dict[str, A
 
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the products of all chunks, padding included, and those between chunks.
+    """Count the products of all chunks, padding included, and of their transitions with states.
 
     Per chunk and head: the products of keys with keys and queries, the state update, its two
     read-outs and the scores with the values.  The triangular systems are not counted.
@@ -60,17 +57,8 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     d_k, d_v, chunk = arguments["d_k"], arguments["d_v"], arguments["chunk"]
     chunks = -(-sizes["t"] // chunk)
     within = chunk**2 * (2 * d_k + d_v) + chunk * d_k * (d_k + 3 * d_v)
-    work: int = chunks * within + _between(chunks, d_k, d_v)
+    work: int = chunks * within + (chunks - 1) * d_k * d_k * d_v
     return 2 * sizes["b"] * int(arguments["heads"]) * work
-
-
-def _between(chunks: int, d_k: int, d_v: int) -> int:
-    """Count the products of the transitions of chunks with states, and with each other."""
-    groups = -(-chunks // GROUP)
-    if groups == 1:
-        return (chunks - 1) * d_k * d_k * d_v
-    of_group = (GROUP - 1) * d_k * d_k * (d_k + d_v) + GROUP * d_k * d_k * d_v
-    return groups * of_group + _between(groups, d_k, d_v)
 
 
 def _state(

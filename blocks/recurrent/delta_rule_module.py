@@ -1,7 +1,7 @@
 """The delta rule: a state that maps keys to values, corrected at each position.
 
-Axes: B sequences, T positions, N chunks of C positions each, H heads, K and V key and value widths
-of one head; R rows = sentences x beams.
+Axes: B sequences, T positions, N chunks of C positions each, H heads, M = B * H * N chunks of all
+heads, K and V key and value widths of one head; R rows = sentences x beams.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..kernels.chunks import affine_scan, chunked, decay_between, unchunked
+from ..kernels.affine_scan import affine_scan
+from ..kernels.chunks import chunked, decay_between, unchunked
 from ..kernels.decode_state import Capacity, State
 from ..kernels.precision import without_autocast
 
@@ -139,29 +140,29 @@ class DeltaRule(nn.Module):
         """Return q_t S_t at every position, [B, H, T, V]."""
         length = inputs.query.size(2)
         # The padding of the last chunk writes nothing and has no decay.
-        query, key, value, beta, decay = (chunked(part, self.chunk) for part in inputs)
-        passed_BHNC1 = decay.cumsum(3)  # log decay since the start of the chunk
-        between_BHNCC = decay_between(passed_BHNC1.squeeze(-1))
-        stored_BHNCC = beta * between_BHNCC.tril(-1) * (key @ key.transpose(-2, -1))
-        right = torch.cat([beta * value, beta * passed_BHNC1.exp() * key], -1)
-        u_BHNCV, w_BHNCK = self._solved(stored_BHNCC, right).split((self.d_v, self.d_k), -1)
+        chunks = [chunked(part, self.chunk) for part in inputs]
+        sizes = chunks[0].shape[:3]
+        # A compiler reasons about each size that is a quotient, so there is one of them.
+        query, key, value, beta, decay = (part.flatten(0, 2) for part in chunks)
+        passed_MC1 = decay.cumsum(1)  # log decay since the start of the chunk
+        between_MCC = decay_between(passed_MC1.squeeze(-1))
+        stored_MCC = beta * between_MCC.tril(-1) * (key @ key.mT)
+        right = torch.cat([beta * value, beta * passed_MC1.exp() * key], -1)
+        u_MCV, w_MCK = self._solved(stored_MCC, right).split((self.d_v, self.d_k), -1)
 
-        whole_BHN11 = passed_BHNC1[:, :, :, -1:]
-        rest_BHNKC = (key * (whole_BHN11 - passed_BHNC1).exp()).transpose(-2, -1)
+        whole_M11 = passed_MC1[:, -1:]
+        rest_MKC = (key * (whole_M11 - passed_MC1).exp()).mT
         same_KK = torch.eye(self.d_k, dtype=key.dtype, device=key.device)
-        after_BHNKV = affine_scan(
-            whole_BHN11.exp() * same_KK - rest_BHNKC @ w_BHNCK,
-            rest_BHNKC @ u_BHNCV,
-            None,
-            axis=2,
-            product=torch.matmul,
-        )
+        transition_MKK = whole_M11.exp() * same_KK - rest_MKC @ w_MCK
+        rows = (sizes[0] * sizes[1], sizes[2])
+        parts = (part.unflatten(0, rows) for part in (transition_MKK, rest_MKC @ u_MCV))
+        after = affine_scan(*parts, matrices=True)
         # The state after a chunk is the state before the next one; the first starts at zero.
-        before_BHNKV = F.pad(after_BHNKV, (0, 0, 0, 0, 1, -1))
-        written_BHNCV = u_BHNCV - w_BHNCK @ before_BHNKV
-        near_BHNCC = between_BHNCC * (query @ key.transpose(-2, -1))
-        far_BHNCV = (query * passed_BHNC1.exp()) @ before_BHNKV
-        return unchunked(far_BHNCV + near_BHNCC @ written_BHNCV, length)
+        before_MKV = F.pad(after, (0, 0, 0, 0, 1, -1)).flatten(0, 1)
+        written_MCV = u_MCV - w_MCK @ before_MKV
+        near_MCC = between_MCC * (query @ key.mT)
+        far_MCV = (query * passed_MC1.exp()) @ before_MKV
+        return unchunked((far_MCV + near_MCC @ written_MCV).unflatten(0, sizes), length)
 
     def _solved(self, lower: Tensor, right: Tensor) -> Tensor:
         """Return the solution of (I + lower) u = right, where `lower` is strictly triangular."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..kernels.chunks import affine_scan
+from ..kernels.affine_scan import affine_scan
 from ..kernels.decode_state import Capacity, State
 
 
@@ -60,8 +60,4 @@ class LinearRecurrence(nn.Module):
         x, a = x.to(kind), a.to(kind)
         if mask is not None:
             x, a = x.masked_fill(~mask[..., None], 0.0), a.masked_fill(~mask[..., None], 1.0)
-        return self._scan(a, x, start if start is None else start.to(kind))
-
-    def _scan(self, a: Tensor, x: Tensor, start: Tensor | None) -> Tensor:
-        """Return a_t y_{t-1} + x_t at every position."""
-        return affine_scan(a, x, start, axis=1, product=torch.mul)
+        return affine_scan(a, x, start if start is None else start.to(kind))

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ....blocks.kernels.affine_scan import states_in_groups
 from ....blocks.kernels.attention import weigh
 from ....blocks.kernels.attention_backends import (
     Cores,
@@ -26,8 +27,10 @@ from ....blocks.kernels.attention_backends import (
 )
 from ....blocks.kernels.decode_state import State
 from ....blocks.kernels.linear import Product
+from ....blocks.kernels.precision import uncompiled
 
 REPLACED = {
+    "blocks.kernels.affine_scan": ("affine_scan",),
     "blocks.kernels.attention_backends": ("softmax_of_keys",),
     "blocks.kernels.attention": ("attend",),
     "blocks.kernels.dropout": ("Dropout",),
@@ -130,6 +133,21 @@ def attend(  # noqa: PLR0913 - the arguments of the function that this replaces
         scale=scale,
         enable_gqa=query_BHTK.size(1) != key_BGSK.size(1),
     )
+
+
+@uncompiled
+def affine_scan(
+    factor: Tensor, term: Tensor, start: Tensor | None = None, *, matrices: bool = False
+) -> Tensor:
+    """Return h_t = factor_t h_{t-1} + term_t at every position, [B, T, ...].
+
+    Args:
+        factor: factors, [B, T, ...], of the dtype of `term`.
+        term: what is added, [B, T, ...].
+        start: the state before the first position, [B, ...]; zero if None.
+        matrices: whether factors multiply as matrices instead of element by element.
+    """
+    return states_in_groups(factor, term, start, matrices=matrices)
 
 
 def softmax_of_keys(score: Tensor) -> Tensor:

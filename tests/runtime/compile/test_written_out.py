@@ -104,7 +104,33 @@ BLOCK: Nodes = {
     "mixed": node("elementwise@1", {"y": "where(m, x + z, x)"}, x="read.y", z="block.y", m="mask"),
 }
 """Attention whose weights are read."""
+RECURRENCE: Nodes = {
+    "new": map_of(8, "x"),
+    "gate": map_of(8, "x"),
+    "factor": node("elementwise@1", {"y": "sigmoid(x)"}, x="gate.y"),
+    "states": node("linear_recurrence@1", {}, x="new.y", a="factor.y", mask="mask"),
+    "mixed": node("elementwise@1", {"y": "tanh(x) + z"}, x="states.y", z="x"),
+}
+"""A recurrence with maps before and after it, which a graph break would separate."""
+DELTA: Nodes = {
+    **{name: map_of(8, "x") for name in ("query", "key", "value")},
+    "rate": map_of(2, "x"),
+    "beta": node("elementwise@1", {"y": "sigmoid(x)"}, x="rate.y"),
+    "states": node(
+        "delta_rule@1",
+        {"heads": 2, "chunk": 3},
+        query="query.y",
+        key="key.y",
+        value="value.y",
+        beta="beta.y",
+        mask="mask",
+    ),
+    "mixed": node("elementwise@1", {"y": "tanh(x) + z"}, x="states.y", z="x"),
+}
+"""The delta rule, of which each batch has more than one chunk."""
 LAYERS: dict[str, tuple[Nodes, str, str]] = {
+    "linear recurrence": (RECURRENCE, "mixed.y", "Layer"),
+    "delta rule": (DELTA, "mixed.y", "Layer"),
     "weights of attention": (BLOCK, "mixed.y", "Layer"),
     "formulas": (FORMULAS, "mixed.y", "Layer"),
     "attention": (ATTENTION, "mixed.y", "Layer"),
