@@ -27,7 +27,8 @@ def test_from_pretrained_computes_the_same(hf: Any, tmp_path: Path, name: str, s
     assert report.equal, str(report)
     assert export.same
     lacking = [note for note in report.notes if "lacks weights" in note]
-    assert all("embed_positions" in note for note in lacking)  # tables of sines
+    unused = ("embed_positions", "num_batches_tracked")  # tables of sines, and what no one reads
+    assert all(any(name in note for name in unused) for note in lacking)
 
 
 def test_a_translation_model_translates_in_their_library(hf: Any, tmp_path: Path) -> None:

@@ -75,8 +75,8 @@ MORE: dict[str, dict[str, Any]] = {
     "modernbert": {"layers": 4, "distance": 3},
     "stablelm": {"d_model": 32},
     "wav2vec2": {"d_features": 8, "position_kernel": 6, "position_groups": 4},
-    "wav2vec2-conformer": {"d_features": 8, "kernel": 5},
-    "wav2vec2-conformer-rotary": {"d_features": 8, "kernel": 5},
+    "wav2vec2-conformer": {"d_features": 8, "depthwise_kernel": 5},
+    "wav2vec2-conformer-rotary": {"d_features": 8, "depthwise_kernel": 5},
     "wav2vec2-large": {"d_features": 8, "position_kernel": 6, "position_groups": 4},
 }
 """Other params that make a spec tiny."""
