@@ -106,16 +106,18 @@ def _computed(
 ) -> Tensor:
     """Return the states, one after another, or by groups where that takes less time."""
     states = torch.empty(term.shape, dtype=term.dtype, device=term.device)
-    parts, length = [states, factor, term], term.size(1)
+    parts, length = (states, factor, term), term.size(1)
     grouped = length - length % GROUP
     busy = matrices or (term.device.type == "cpu" and term[:, :1].numel() >= MANY)
     if not busy and grouped > GROUP:
         # What does not fill a group comes last, in the direction of the scan.
         after, outside = length - grouped, 0 if reverse else grouped
         first = after if reverse else 0
-        _by_groups(*(part.narrow(1, first, grouped) for part in parts), start, reverse=reverse)
+        inner = (part.narrow(1, first, grouped) for part in parts)
+        _by_groups(next(inner), next(inner), next(inner), start, reverse=reverse)
         start = states[:, first if reverse else grouped - 1]
-        parts = [part.narrow(1, outside, after) for part in parts]
+        last = (part.narrow(1, outside, after) for part in parts)
+        parts = (next(last), next(last), next(last))
     with without_autocast(term):
         step = torch.baddbmm if matrices else torch.addcmul
         _one_by_one(*parts, start, axis=1, step=step, reverse=reverse)
