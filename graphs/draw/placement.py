@@ -75,19 +75,19 @@ def read_layouts(content: bytes) -> Iterator[Placement]:
 
 
 def _read_layout(value: Mapping[str, Any]) -> Placement:
-    left, low, right, high = map(float, value["bb"].split(","))
-    placement = Placement(width=right - left, height=high - low)
+    west, low, east, high = map(float, value["bb"].split(","))
+    placement = Placement(width=east - west, height=high - low)
 
     def point(text: str) -> Point:
         x, y = map(float, text.split(","))
-        return x - left, y - low
+        return x - west, y - low
 
     names: dict[int, str] = {}
     for item in value.get("objects", ()):
         name = names[item["_gvid"]] = item["name"]
         if name.startswith("cluster_") and "bb" in item:
             x, bottom, end, top = map(float, item["bb"].split(","))
-            edges = (x - left, bottom - low, end - left, top - low)
+            edges = (x - west, bottom - low, end - west, top - low)
             placement.frames[name.removeprefix("cluster_")] = edges
             if "lp" in item:
                 placement.labels[name.removeprefix("cluster_")] = point(item["lp"])

@@ -50,7 +50,7 @@ def route(picture: Picture, placement: Placement, look: Look) -> None:
     router.route_within()
     router.set_gaps()
     router.route_others()
-    _Marks(router, look).place()
+    _Marks(router, look).arrange()
     _fit(placement)
 
 
@@ -127,8 +127,8 @@ class _Router:
             rects += [self.placement.frames[inner.path] for inner in frame.frames]
             if frame.path in self.placement.frames and rects and not frame_label(frame, 1):
                 _, low, _, high = self.placement.frames[frame.path]
-                left, right = min(rect[0] for rect in rects), max(rect[2] for rect in rects)
-                self.placement.frames[frame.path] = left - _EDGE, low, right + _EDGE, high
+                west, east = min(rect[0] for rect in rects), max(rect[2] for rect in rects)
+                self.placement.frames[frame.path] = west - _EDGE, low, east + _EDGE, high
 
     def _find_outer(self, frame: Frame, outer: list[str]) -> None:
         self.outer |= dict.fromkeys(frame.boxes, outer)
@@ -160,8 +160,8 @@ class _Router:
                 counts[edge] = counts.get(edge, 0) + 1
         for edge in sorted(counts, reverse=True):
             rects = [*map(placement.rect, placement.at), *placement.frames.values()]
-            before = max((right for _, _, right, _ in rects if right <= edge), default=None)
-            if before is None or any(left < edge < right for left, _, right, _ in rects):
+            before = max((east for _, _, east, _ in rects if east <= edge), default=None)
+            if before is None or any(west < edge < east for west, _, east, _ in rects):
                 continue
             gap = 2 * _EDGE + _STEP * counts[edge]
             self._shift(edge, gap - (edge - before))
@@ -192,12 +192,12 @@ class _Router:
     def _rise(self, source: str, target: str) -> None:
         """Route a wire that leads straight up; attention gets its three values from below."""
         x, top = self._start(source)
-        left, bottom, right, _ = self.placement.rect(target)
+        west, bottom, east, _ = self.placement.rect(target)
         if top >= bottom or not self._is_free_upright(source, x, top, bottom, (source, target)):
             return
         under = max(bottom - _UNDER, (top + bottom) / 2)
         heads = self.picture.heads.get((source, target), 1)
-        sides = [x - (right - left) / 4, x + (right - left) / 4] if heads > _PAIR else []
+        sides = [x - (east - west) / 4, x + (east - west) / 4] if heads > _PAIR else []
         branches = [[(x, under), (side, under), (side, bottom)] for side in sides]
         self._set(source, target, [(x, top), (x, bottom)], *branches)
 
@@ -252,15 +252,15 @@ class _Router:
 
     def widen(self, path: str, x: float, to_x: float) -> None:
         """Widen a frame so that it reaches around what is between two coordinates."""
-        left, low, right, high = self.placement.frames[path]
-        self.placement.frames[path] = min(left, x), low, max(right, to_x), high
+        west, low, east, high = self.placement.frames[path]
+        self.placement.frames[path] = min(west, x), low, max(east, to_x), high
 
     def _enter(self, source: str, target: str) -> None:
         """Route a wire into a box from below, or into the side of a sum."""
         x, top = self._start(source)
-        left, bottom, right, _ = self.placement.rect(target)
+        west, bottom, east, _ = self.placement.rect(target)
         to_x, level = self.placement.at[target]
-        shape, side = self.picture.boxes[target].shape, (left if x < to_x else right)
+        shape, side = self.picture.boxes[target].shape, (west if x < to_x else east)
         if shape in ("sum", "times") and level > top + _UNDER / 2:
             is_below = abs(x - to_x) < self.placement.size[source][0] / 2 - _EDGE
             straight, around = [(to_x, top), (to_x, bottom)], [(x, top), (x, level), (side, level)]
@@ -281,7 +281,7 @@ class _Router:
     def _entries(self, source: str, target: str) -> list[float]:
         """Return where the heads of a wire enter its target, the farthest from the source first."""
         at, heads = self.placement.at, self.picture.heads
-        left, _, right, _ = self.placement.rect(target)
+        west, _, east, _ = self.placement.rect(target)
         x = at[target][0]
         sources = [a for a, b in self.wires if b == target]
         is_left = at[source][0] < x
@@ -291,17 +291,17 @@ class _Router:
         total = sum(heads.get((a, target), 1) for a in same)
         before = sum(heads.get((a, target), 1) for a in same[: same.index(source)])
         if total == 1 and not straight:
-            if left + _EDGE < at[source][0] < right - _EDGE:
+            if west + _EDGE < at[source][0] < east - _EDGE:
                 return [at[source][0]]
             if len(sources) == 1:
                 return [x]
-        width = (right - left) / 2 * (-1 if is_left else 1)
+        width = (east - west) / 2 * (-1 if is_left else 1)
         count = heads.get((source, target), 1)
         return [x + width * (before + head + 1) / (total + 1) for head in range(count)]
 
     def _ways(self, source: str, target: str, entry: float) -> Iterator[list[Point]]:
         """Yield paths from a box to the lower side of another, or to a side; the best first."""
-        left, bottom, right, _ = self.placement.rect(target)
+        west, bottom, east, _ = self.placement.rect(target)
         (x, top), level = self._start(source), self.placement.at[target][1]
         last = [(entry, bottom)]
         steps = [number * _LEVEL for number in range(_LANES)]
@@ -329,7 +329,7 @@ class _Router:
             for lane in sorted(lanes, key=lambda lane: (abs(lane - x) + abs(lane - entry), lane)):
                 turn = top + _LEVEL
                 path = [(x, top), (x, turn), (lane, turn)]
-                yield [*path, (lane, level), (left if lane < left else right, level)]
+                yield [*path, (lane, level), (west if lane < west else east, level)]
                 for under in (bottom - _UNDER - step for step in steps):
                     yield [*path, (lane, under), (entry, under), *last]
 
@@ -350,11 +350,11 @@ class _Router:
 
     def _is_free_level(self, y: float, x: float, to_x: float, ends: Ends) -> bool:
         """Return whether no box and no wire of another box is at a level line."""
-        left, right = min(x, to_x), max(x, to_x)
+        west, east = min(x, to_x), max(x, to_x)
         return not any(
-            rect[1] - 2 < y < rect[3] + 2 and rect[0] < right - 1 and rect[2] > left + 1
+            rect[1] - 2 < y < rect[3] + 2 and rect[0] < east - 1 and rect[2] > west + 1
             for _, rect in self._obstacles(ends)
-        ) and not _taken(self.levels, ends[0], y, left, right)
+        ) and not _taken(self.levels, ends[0], y, west, east)
 
     def _is_free(self, ends: Ends, path: list[Point]) -> bool:
         """Return whether nothing is at a path, also not the inside of its own ends."""
@@ -367,10 +367,10 @@ class _Router:
         return not any(self._is_inside(end, path) for end in ends)
 
     def _is_inside(self, box: str, path: list[Point]) -> bool:
-        left, low, right, high = self.placement.rect(box)
+        west, low, east, high = self.placement.rect(box)
         return any(
-            min(x, to_x) < right - 1
-            and max(x, to_x) > left + 1
+            min(x, to_x) < east - 1
+            and max(x, to_x) > west + 1
             and min(y, to_y) < high - 1
             and max(y, to_y) > low + 1
             for (x, y), (to_x, to_y) in pairwise(path)
@@ -402,8 +402,8 @@ class _Router:
 
         placement.at = {name: (moved(x), y) for name, (x, y) in placement.at.items()}
         placement.frames = {
-            path: (moved(left), low, moved(right), high)
-            for path, (left, low, right, high) in placement.frames.items()
+            path: (moved(west), low, moved(east), high)
+            for path, (west, low, east, high) in placement.frames.items()
         }
         placement.labels = {path: (moved(x), y) for path, (x, y) in placement.labels.items()}
         self.uprights = [(box, moved(x), low, high) for box, x, low, high in self.uprights]
@@ -426,8 +426,8 @@ def _uprights(path: Sequence[Point]) -> list[tuple[float, float, float]]:
 def _taken(lines: Iterable[Segment], source: str, at: float, low: float, high: float) -> bool:
     """Return whether a wire of another box is beside a line."""
     return any(
-        other != source and abs(place - at) < _LEVEL - 1 and start < high and end > low
-        for other, place, start, end in lines
+        other != source and abs(height - at) < _LEVEL - 1 and start < high and end > low
+        for other, height, start, end in lines
     )
 
 
@@ -459,7 +459,7 @@ class _Marks:
     router: _Router
     look: Look
 
-    def place(self) -> None:
+    def arrange(self) -> None:
         """Place everything, on the side that faces away from other stacks if it is free."""
         picture, placement = self.router.picture, self.router.placement
         for name, anchor, first in picture.beside:
@@ -475,9 +475,9 @@ class _Marks:
                 placement.at[name] = spot
                 if self._is_free(name, anchor):
                     break
-            left, _, right, _ = placement.rect(name)
+            west, _, east, _ = placement.rect(name)
             for path in self.router.outer.get(anchor, ()):
-                self.router.widen(path, left - 4, right + 4)
+                self.router.widen(path, west - 4, east + 4)
         for source, target in picture.links:
             (x, y), (to_x, _) = placement.at[source], placement.at[target]
             sign = 1 if to_x > x else -1
@@ -495,7 +495,7 @@ class _Marks:
 
     def _is_free(self, name: str, anchor: str) -> bool:
         router = self.router
-        left, low, right, high = router.placement.rect(name)
+        west, low, east, high = router.placement.rect(name)
         others = [router.placement.rect(other) for other in router.placement.at if other != name]
         others += [
             edges
@@ -505,7 +505,7 @@ class _Marks:
         others += [(x, start, x, end) for _, x, start, end in router.uprights]
         others += [(start, y, end, y) for _, y, start, end in router.levels]
         return not any(
-            rect[0] < right and rect[2] > left and rect[1] < high and rect[3] > low
+            rect[0] < east and rect[2] > west and rect[1] < high and rect[3] > low
             for rect in others
         )
 
@@ -516,11 +516,11 @@ def _fit(placement: Placement) -> None:
     curves = [curve for wires in placement.wires.values() for curve in wires]
     points = [point for curve in curves for point in (*curve.points, curve.tip or curve.points[0])]
     points += [corner for a, b, c, d in rects for corner in ((a, b), (c, d))]
-    left, low = (min(point[axis] for point in points) for axis in (0, 1))
-    right, high = (max(point[axis] for point in points) for axis in (0, 1))
+    west, low = (min(point[axis] for point in points) for axis in (0, 1))
+    east, high = (max(point[axis] for point in points) for axis in (0, 1))
 
     def moved(point: Point) -> Point:
-        return point[0] - left, point[1] - low
+        return point[0] - west, point[1] - low
 
     placement.at = {name: moved(point) for name, point in placement.at.items()}
     placement.frames = {
@@ -531,4 +531,4 @@ def _fit(placement: Placement) -> None:
         curve.points = [*map(moved, curve.points)]
         curve.tip = moved(curve.tip) if curve.tip else None
         curve.label = moved(curve.label) if curve.label else None
-    placement.width, placement.height = right - left, high - low
+    placement.width, placement.height = east - west, high - low

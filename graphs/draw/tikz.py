@@ -58,11 +58,11 @@ class _Writer:
     def _frames(self, frame: Frame) -> Iterator[str]:
         look = self.look
         for inner in frame.frames:
-            left, low, right, high = self.placement.frames[inner.path]
+            west, low, east, high = self.placement.frames[inner.path]
             fill, edge = self._color(look.frame), self._color(look.frame_edge)
             yield (
                 rf"\draw[fill={fill}, draw={edge}, rounded corners=7bp]"
-                f" {_at((left, low))} rectangle {_at((right, high))};"
+                f" {_at((west, low))} rectangle {_at((east, high))};"
             )
             lines = frame_lines(inner, look.frame_line, look.small)
             if lines and inner.path in self.placement.labels:
@@ -144,10 +144,10 @@ class _Writer:
         core = [(line, look.size, look.ink) for line in wrapped(words.title, look.title)]
         core += [(line, look.small, DIM) for line in texts]
         rows: list[tuple[list[Line], str, float]] = [(core, COLORS[words.family], 12.0)]
-        for bands, place in ((words.above, 0), (words.below, len(rows) + len(words.above))):
+        for bands, row in ((words.above, 0), (words.below, len(rows) + len(words.above))):
             for text in bands:
                 lines = [(line, 11.0, look.ink) for line in wrapped(text, DETAIL)]
-                rows.insert(place, (lines, COLORS["norm"], 6.0))
+                rows.insert(row, (lines, COLORS["norm"], 6.0))
         heights = [sum(s for _, s, _ in lines) * _LEADING + pad for lines, _, pad in rows]
         scale, top = (size[1] - 4) / sum(heights), at[1] + size[1] / 2 - 2
         edge = FROZEN_EDGE if box.frozen else look.edge
