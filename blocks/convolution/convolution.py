@@ -58,12 +58,12 @@ class DepthwiseParams(Params):
         """Number of positions that have no output, before the stride."""
         if self.causal or self.padding == "same":
             return 0
-        return self.reach if self.padding == "valid" else self.reach - sum(self.padding)
+        return self.reach if self.padding == "valid" else max(0, self.reach - sum(self.padding))
 
     @property
     def shortens(self) -> bool:
         """Whether the output may be shorter than the input."""
-        return self.stride > 1 or self.unread != 0
+        return self.stride > 1 or self.unread > 0
 
 
 class WidthParams(Params):
@@ -126,9 +126,9 @@ def _arguments(params: DepthwiseParams, sizes: Mapping[str, Any]) -> dict[str, A
     Raises:
         ValueError: there is more padding than the kernel reads.
     """
-    if params.unread < 0:
-        zeros = params.reach - params.unread
-        msg = f"padding adds {zeros} zeros, of which the kernel reads {params.reach}"
+    zeros = 0 if isinstance(params.padding, str) else sum(params.padding)
+    if zeros > params.reach:
+        msg = f"padding adds {zeros} zeros, of which at most {params.reach} are read"
         raise ValueError(msg, f"use at most {params.reach} in total")
     arguments = {**sizes, **params.model_dump(exclude={"padding", "stride"})}
     if params.stride > 1:

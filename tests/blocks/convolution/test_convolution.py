@@ -151,7 +151,7 @@ def test_the_length_of_the_output_is_typed(
         (
             {"kernel": 3, "padding": [2, 1]},
             "T",
-            "P02: padding adds 3 zeros, of which the kernel reads 2",
+            "P02: padding adds 3 zeros, of which at most 2 are read",
         ),
         (
             {"kernel": 3, "stride": 3, "causal": True},
