@@ -101,6 +101,9 @@ class _Placer:
             column = self._column(name, stacks)
             offset = offsets[column] = offsets.get(column, -1) + 1
             self._put(name, (column + 0.5) * pitch + offset * WIDE / 2, high + 40.0)
+        for name, anchor, side in picture.beside:
+            west, low, east, top = grid.frames.get(anchor) or grid.rect(anchor)
+            self._put(name, west - GAP if side == "left" else east + GAP, (low + top) / 2)
         grid.width, grid.height = len(columns) * pitch, high + 60.0
         return grid
 

@@ -96,6 +96,7 @@ class Editor:
             )
         self.reading, self.loaded, self.graph = reading, reading.loaded, reading.editable
         self.text = reading.text
+        self._opened = self._value()
         self.visits = {visit.path: visit for visit in visits(self.graph.root)}
 
     def at(self, path: str) -> str:
@@ -181,7 +182,11 @@ class Editor:
         if str(file) != self.reading.source or not self._has(origin):
             return None
         value = value_at(self.loaded.value(), at)
-        if not isinstance(value, dict) and value_at(self._value(), origin) != value:
+        if (
+            is_in(self._opened, origin)
+            and not isinstance(value, dict)
+            and value_at(self._opened, origin) != value
+        ):
             raise _MovedError(at)  # a patch that moves wires gives the value
         return origin
 

@@ -123,7 +123,7 @@ def test_a_card_shows_the_texts_of_a_checkpoint_as_text(tmp_path: Path) -> None:
     [
         ("transformer-prenorm", {}, "marian", "has order pre, not post"),
         ("gpt2", {"activation": "tanh"}, "gpt2", "'activation_function' has no value for tanh"),
-        ("mamba", {}, None, "is mamba2@1, not attention@1"),
+        ("gla", {}, None, "is gated_linear_attention@1, not attention@1"),
         ("transformer-rotary", {}, "marian", "'encoder.*.self_attention/f/position' (rotary@1)"),
     ],
 )
@@ -174,7 +174,7 @@ def test_the_command_exports_and_lists(tmp_path: Path, capsys: pytest.CaptureFix
 
     assert main(["fits", str(tmp_path / "ours"), "--most", "1"]) == 0
     assert "gpt2  fits: gpt2 with d_model 32, heads 4" in capsys.readouterr().out
-    assert main(["fits", "mamba", "--most", "1", "--json"]) == 1
+    assert main(["fits", "gla", "--most", "1", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)[0]["fits"] is False
 
 
