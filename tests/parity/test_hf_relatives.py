@@ -92,6 +92,17 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "deepseek-v2-lite": ("DeepseekV2", {**LATENT, "q_lora_rank": None}),
+    "granite": (
+        "Granite",
+        {
+            **GROUPED,
+            "tie_word_embeddings": True,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.5,
+            "attention_multiplier": 0.4,
+            "logits_scaling": 2.0,
+        },
+    ),
     "mamba2": ("Mamba2", STATES),
     "mamba2, tied": ("Mamba2", {**STATES, "n_groups": 1, "tie_word_embeddings": True}),
     "llama 3.1": ("Llama", {**GROUPED, "rope_parameters": ROTARY | LLAMA_3}),
