@@ -27,6 +27,8 @@ import weft
 
 ROOT = Path(weft.__file__).parent
 OK = 200
+SAVED = {"name": "variant", "complete": False, "write": True}
+"""How the studio saves a text as a variant."""
 WORDS = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf")
 JOURNEYS = {
     "kernel": "from 'use: attention@1' to the attention kernel",
@@ -138,7 +140,7 @@ def studio(folder: Path) -> None:
     client.post("/api/ports", json=wire)
     inserted = {**wire, "what": "insert", "use": "layer_norm@1"}
     text = client.post("/api/edit", json=inserted).json()["text"]
-    saved = client.post("/api/variant", json={"text": text, "name": "variant", "write": True})
+    saved = client.post("/api/save_as", json={**SAVED, "text": text})
     if saved.status_code != OK or not (folder / "variant.json").is_file():
         sys.exit(f"the variant was not written: {saved.text}")
 
