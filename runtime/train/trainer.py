@@ -493,10 +493,14 @@ class Trainer:
     def _pictures(
         self, evaluated: EvaluatedModel, answers: Sequence[tuple[Any, Any]]
     ) -> list[Path]:
-        """Draw predictions for the trackers that take images."""
+        """Draw predictions for the trackers that take images.
+
+        Where there are predictions, all processes have completed the model; this one draws alone.
+        """
         trackers, draw = self.history.trackers, self.context.pictures
-        takes = draw is not None and trackers is not None and trackers.take_images
-        return draw(evaluated.complete(), answers) if takes and draw is not None else []
+        if draw is None or trackers is None or not trackers.take_images or not answers:
+            return []
+        return draw(evaluated.complete(), answers)
 
     def _early_end(self) -> str:
         """Return why the run ends before its last update, by its validations; `""` if it does not.
