@@ -40,7 +40,7 @@ from .inherit import (
     parse_placed,
     recover_placed,
 )
-from .json_tree import parts_of
+from .json_tree import Source, parts_of
 from .lost_parts import NOTHING, Lost, words_of
 from .reader import current, find, parse, read_json, shipped_names
 
@@ -89,9 +89,9 @@ class LoadedSpec:
             return replace(finding, source=OVERRIDES)
         if self.origins is not None:
             return with_location(finding, self.origins)
-        value = (
-            self.recovered.model_dump(by_alias=True, exclude_unset=True) if finding.fix else None
-        )
+        value = None
+        if finding.fix and not isinstance(self.source, Source):
+            value = self.recovered.model_dump(by_alias=True, exclude_unset=True)
         return with_location(finding, Origins((self.source, "")), value)
 
     def place_all(self, findings: Iterable[Finding]) -> list[Finding]:

@@ -331,7 +331,7 @@ def read_json(text: str, source: str, constant: Callable[[str], Any] | None = No
     Args:
         text: content of the file.
         source: name of the file, for findings.
-        constant: value of `Infinity` and the like, which are no JSON; by default they are refused.
+        constant: value of `Infinity` and the like, which are not JSON; by default they are refused.
 
     Raises:
         SpecError: the text is not JSON, is nested too deeply, or has a duplicate key.

@@ -106,18 +106,25 @@ def _computed(
 ) -> Tensor:
     """Return the states, one after another, or by groups where that takes less time."""
     states = torch.empty(term.shape, dtype=term.dtype, device=term.device)
-    parts, length = (states, factor, term), term.size(1)
+    length = term.size(1)
+
+    def between(first: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        return (
+            states.narrow(1, first, count),
+            factor.narrow(1, first, count),
+            term.narrow(1, first, count),
+        )
+
+    parts = states, factor, term
     grouped = length - length % GROUP
     busy = matrices or (term.device.type == "cpu" and term[:, :1].numel() >= MANY)
     if not busy and grouped > GROUP:
         # What does not fill a group comes last, in the direction of the scan.
         after, outside = length - grouped, 0 if reverse else grouped
         first = after if reverse else 0
-        inner = (part.narrow(1, first, grouped) for part in parts)
-        _by_groups(next(inner), next(inner), next(inner), start, reverse=reverse)
+        _by_groups(*between(first, grouped), start, reverse=reverse)
         start = states[:, first if reverse else grouped - 1]
-        last = (part.narrow(1, outside, after) for part in parts)
-        parts = (next(last), next(last), next(last))
+        parts = between(outside, after)
     with without_autocast(term):
         step = torch.baddbmm if matrices else torch.addcmul
         _one_by_one(*parts, start, axis=1, step=step, reverse=reverse)

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal
@@ -173,6 +174,12 @@ def read_json(path: Path, form: Any = Any, largest: int = LARGEST_FILE) -> Any:
         ) from error
 
 
+@cache
+def _adapter(form: Any) -> TypeAdapter[Any]:
+    """Return what checks values of a form; a study has many files of one."""
+    return TypeAdapter(form)
+
+
 def check_form(form: Any, text: str | bytes) -> None:
     """Check that JSON text is a value of a form.
 
@@ -180,7 +187,7 @@ def check_form(form: Any, text: str | bytes) -> None:
         ValueError: it is not.
     """
     try:
-        TypeAdapter[Any](form).validate_json(text)
+        _adapter(form).validate_json(text)
     except ValidationError as error:
         [first, *_] = error.errors()
         where = ".".join(map(str, first["loc"]))

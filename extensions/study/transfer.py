@@ -47,7 +47,7 @@ from .jobs import (
     read_json,
     write_json,
 )
-from .planning.stored import DIGITS, KEY, StoredPlan, StoredTask
+from .planning.stored import KEY, StoredPlan, StoredTask
 from .results import LARGEST, JobResult, arrays_in
 
 LOSSES = 200
@@ -56,7 +56,7 @@ ENTRIES = 256
 """Most entries of a file, each of another name."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _HISTORY = "train/metrics.jsonl"
-_MEASURED = re.compile(rf"measured/[0-9a-f]{{{DIGITS}}}/(?:{re.escape(RESULT)}|[\w.-]+\.sums\.npz)")
+_MEASURED = re.compile(rf"measured/{KEY}/(?:{re.escape(RESULT)}|[\w.-]+\.sums\.npz)")
 _TASKS = (TASK, SEARCH_TASK)
 _WHOLE = ("run.json", *_TASKS, TRAINED, OBJECTIVE)
 _COMPRESSION = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)

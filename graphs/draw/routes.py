@@ -108,7 +108,7 @@ class _Router:
     levels: list[Segment] = field(default_factory=list)
     stacks: list[str] = field(init=False)
     wires: list[Ends] = field(init=False)
-    """The wires that are no masks."""
+    """The wires that carry other values than masks."""
     outer: dict[str, list[str]] = field(default_factory=dict)
     """DOT name of a box, or path of a frame, to the frames around it, the outermost first."""
 
@@ -268,9 +268,7 @@ class _Router:
                 if self._is_free((source, target), path):
                     self._set(source, target, path)
                     return
-        entries = self._entries(source, target) if shape != "join" else [to_x]
-        if shape == "text":
-            entries = [to_x]
+        entries = [to_x] if shape in ("join", "text") else self._entries(source, target)
         for path in self._ways(source, target, entries[0]):
             if self._is_free((source, target), path):
                 under = path[-2][1]

@@ -30,7 +30,7 @@ def tikz(picture: Picture, look: Look, placement: Placement) -> str:
         placement: where its parts are.
     """
     body = "\n".join([*_Writer(picture, look, placement).lines()])
-    return "\n".join(line for line in (_HEAD, unsupported(body), body, "") if line or not body)
+    return "\n".join(filter(None, (_HEAD, unsupported(body), body)))
 
 
 class _Writer:

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from .costs import Costs
 
-DIGITS = 16
-KEY = rf"[0-9a-f]{{{DIGITS}}}"
+DIGITS: int = 16
+KEY: str = rf"[0-9a-f]{{{DIGITS}}}"
 """Pattern of the key of a job, and of a folder of measurements."""
 
 
