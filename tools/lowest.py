@@ -18,7 +18,7 @@ CONTRIBUTORS = ("dev", "fuzz", "benchmarks", "parity")
 """Extras for work on Weft itself."""
 UNPINNED = ("import-linter",)
 """Contributors' tools that need newer libraries than Weft, so that pip chooses an older version."""
-REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[\w,-]+\])?\s*(?:(>=|==)\s*([\d.]+))?$")
+REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[\w,-]+\])?\s*(?:(>=|==)\s*([\d.]+))?(?:;.*)?$")
 
 
 def requirements() -> dict[str, list[str]]:

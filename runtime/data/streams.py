@@ -1,15 +1,17 @@
 """Files as streams of UTF-8: decompressed, and converted if a byte order mark says from what.
 
-A file is recognized by its first bytes, not by its name.  What the standard library can decompress
-is read; other formats are refused with the program that unpacks them.
+A file is recognized by its first bytes, not by its name.  What the standard library of the newest
+Python can decompress is read; other formats are refused with the program that unpacks them.
 """
 
 from __future__ import annotations
 
 import bz2
 import codecs
+import importlib
 import io
 import lzma
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,8 +24,9 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 16
 """Bytes that are decompressed or converted at once."""
-MEMORY = 1 << 29
-"""Maximum bytes of memory for a dictionary of xz; `xz -9` needs 2^26."""
+WINDOW = 29
+MEMORY = 1 << WINDOW
+"""Maximum bytes of memory for a dictionary of xz or zstd; `xz -9` needs 2^26, `zstd -19` 2^23."""
 
 
 class DamagedStreamError(Exception):
@@ -33,6 +36,10 @@ class DamagedStreamError(Exception):
         """Store what is wrong, and what to do."""
         super().__init__(problem, help_)
         self.problem, self.help = problem, help_
+
+
+class _UnreadableError(Exception):
+    """The library that decompresses a file is not installed."""
 
 
 class Compression(NamedTuple):
@@ -45,7 +52,7 @@ class Compression(NamedTuple):
 
 
 class _Decompressor(Protocol):
-    """What the classes of `bz2` and `lzma` have in common."""
+    """What the classes of `bz2`, `lzma` and `zstd` have in common."""
 
     @property
     def eof(self) -> bool: ...
@@ -103,6 +110,48 @@ class _Inflate:
     def decompress(self, data: bytes, max_length: int = -1) -> bytes:  # noqa: ARG002
         """Return the content of all of the data: at most a thousand times its size."""
         return self._stream.decompress(data)
+
+
+class _Zstandard:
+    """Decompressor of one frame of zstd.
+
+    The library is that of Python 3.14, or its counterpart for older versions.
+    """
+
+    def __init__(self) -> None:
+        name = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+        try:
+            library: Any = importlib.import_module(name)
+        except ImportError as error:
+            raise _UnreadableError from error
+        options = {library.DecompressionParameter.window_log_max: WINDOW}
+        self._stream, self._error = library.ZstdDecompressor(options=options), library.ZstdError
+
+    @property
+    def eof(self) -> bool:
+        """Whether the frame has ended."""
+        return bool(self._stream.eof)
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether there is nothing more to return without more data."""
+        return bool(self._stream.needs_input)
+
+    @property
+    def unused_data(self) -> bytes:
+        """Bytes after the frame."""
+        return bytes(self._stream.unused_data)
+
+    def decompress(self, data: bytes, max_length: int = -1) -> bytes:
+        """Return content, at most `max_length` bytes.
+
+        Raises:
+            EOFError: the data is damaged, or needs too much memory.
+        """
+        try:
+            return bytes(self._stream.decompress(data, max_length))
+        except self._error as error:
+            raise EOFError(str(error)) from error
 
 
 class _Decompressed(_Source):
@@ -185,6 +234,8 @@ COMPRESSIONS = {
     b"\x1f\x8b": Compression("gzip", _Inflate),
     b"\xfd7zXZ\x00": Compression("xz", _xz),
     b"\x5d\x00\x00": Compression("xz", _xz),  # of the older program lzma
+    b"\x28\xb5\x2f\xfd": Compression("zstd", _Zstandard),
+    b"\x50\x2a\x4d\x18": Compression("zstd", _Zstandard),  # of the program pzstd
     **{
         b"BZh%d%b" % (level, block): Compression("bzip2", bz2.BZ2Decompressor)
         for level in range(1, 10)
@@ -192,10 +243,9 @@ COMPRESSIONS = {
     },
 }
 """Compression by the first bytes of a file."""
-ENDINGS = (".gz", ".bz2", ".xz", ".lzma")
+ENDINGS = (".gz", ".bz2", ".xz", ".lzma", ".zst")
 """Endings of the names of compressed files."""
 REFUSED = {
-    b"\x28\xb5\x2f\xfd": ("is compressed by zstd", "decompress it: zstd -d {}"),
     b"\x04\x22\x4d\x18": ("is compressed by lz4", "decompress it: lz4 -d {}"),
     b"\x1f\x9d": ("is compressed by compress", "decompress it: uncompress {}"),
     b"LZIP\x01": ("is compressed by lzip", "decompress it: lzip -d {}"),
@@ -239,7 +289,8 @@ def text_of_file(file: io.BufferedReader, path: str | Path) -> Iterator[io.Buffe
         path: its name, for messages.
 
     Raises:
-        InputError: it is an archive, or compressed in a way that is not read.
+        InputError: it is an archive, or compressed in a way that is not read, or by zstd whose
+            library is not installed.
         OSError: it cannot be read.
         DamagedStreamError: it is compressed or in UTF-16 or UTF-32, and damaged or cut off.
     """
@@ -262,6 +313,12 @@ def text_of_file(file: io.BufferedReader, path: str | Path) -> Iterator[io.Buffe
         if encoding not in (None, "utf-8"):
             file = _buffered(_Converted(file, encoding))
         yield file
+    except _UnreadableError as error:
+        raise InputError(
+            "the file is compressed by zstd, which needs the package 'backports.zstd'",
+            location=str(path),
+            help=f"pip install 'weft[zstd]'; or decompress it: zstd -d {_last(path)}",
+        ) from error
     except (EOFError, lzma.LZMAError, zlib.error) as error:
         program = packed.program if packed else ""
         help_ = f"download or copy the file again; '{program} -t {_last(path)}' tests it"
