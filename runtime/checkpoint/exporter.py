@@ -167,7 +167,11 @@ def export(
             help="write one first: weft.Model.from_module(module, spec, tokenizers).save(folder)",
         )
     fields = EXPORTERS.find(to).model_fields
-    options = {name: value for name, value in settings.items() if value is not None}
+    options = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in settings.items()
+        if value is not None
+    }
     for name in options:
         if name not in fields:
             others = " or ".join(f"'{other}'" for other in targets_with(name))

@@ -145,6 +145,22 @@ def original_config(checkpoint: Checkpoint) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
+def original_names(checkpoint: Checkpoint, table: str) -> dict[str, list[str]]:
+    """Return the names of tensors that an import by a table recorded.
+
+    Args:
+        checkpoint: the checkpoint.
+        table: name of the table; the names of another one have no meaning for it.
+    """
+    imported = checkpoint.state.get("imported", {})
+    if not isinstance(imported, dict) or imported.get("table") != table:
+        return {}
+    names = imported.get("names")
+    if not isinstance(names, dict):
+        return {}
+    return {name: stored for name, stored in names.items() if isinstance(stored, list)}
+
+
 def _is_ids(value: Any) -> bool:
     """Return whether a value of a file is an id, or a list of ids."""
     return all(type(number) is int for number in (value if isinstance(value, list) else [value]))

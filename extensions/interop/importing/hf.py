@@ -265,7 +265,7 @@ def import_hf(
     if adapter is not None:
         lora = LoraAdapter(Path(adapter), loaded.prefix, loaded.endings)
     with Tensors(folder, loaded.prefix, loaded.endings, lora) as theirs:
-        weights = converted(loaded, source, graph.weights(), theirs, config, graph.ties)
+        read = converted(loaded, source, graph.weights(), theirs, config, graph.ties)
         idle = _without_effect(loaded, source, graph, [*theirs], config)
         warnings = [finding.render() for finding in idle]
     if lora is not None:
@@ -276,10 +276,11 @@ def import_hf(
         generation = read_generation(folder, decodes=len(graph.inputs) > 1)
     if generation.unused:
         notes = (*notes, f"generation settings not used: {', '.join(generation.unused)}")
+    names = {"names": read.names} if read.names else {}
     return Imported(
         graph=graph,
-        weights=weights,
-        state={"imported": _origin(loaded, config, settled["tokens"], generation)},
+        weights=read.weights,
+        state={"imported": {**_origin(loaded, config, settled["tokens"], generation), **names}},
         tokenizers=tokenizers,
         notes=(*notes, *warnings),
     )

@@ -7,6 +7,7 @@ the imported folder.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -23,6 +24,17 @@ MOST_NAMED = 12
 """Maximum number of names in a finding."""
 
 
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """The weights of an import, and the names of the tensors that it read."""
+
+    weights: dict[str, Tensor]
+    """Every target weight once, in float32."""
+    names: dict[str, list[str]]
+    """Names that a tensor has in the folder, by the name that an export gives it; only where they
+    differ, so that an export of the model has the tensors that its folder had."""
+
+
 def converted(
     table: ImportTable,
     source: str,
@@ -30,8 +42,8 @@ def converted(
     theirs: Tensors,
     config: Configuration,
     ties: Iterable[Sequence[str]] = (),
-) -> dict[str, Tensor]:
-    """Return every target weight, in float32.
+) -> Converted:
+    """Return every target weight, and the names of its tensors.
 
     Args:
         table: origin of each weight.
@@ -72,7 +84,34 @@ def converted(
             reader.report_difference(origin, sources[first], present, first)
     if findings := reader.findings or _unread(reader, theirs):
         raise SpecError(findings)
-    return {path: weights[path] for path in shapes}
+    return Converted({path: weights[path] for path in shapes}, _stored_names(names, stored, theirs))
+
+
+def _stored_names(
+    names: Mapping[str, Sequence[tuple[str, ...]]], stored: Mapping[str, str], theirs: Tensors
+) -> dict[str, list[str]]:
+    """Return the names that tensors have, by the name that an export writes by default.
+
+    An export writes the first name of each line, and no line of the further paths of a tied weight.
+
+    Args:
+        names: alternative names of the tensors of each path.
+        stored: further path of a tied weight to its first path.
+        theirs: source tensors.
+    """
+    every = {path: [_present(tensor, theirs) for tensor in names[path]] for path in names}
+    further = {first for path, first in stored.items() if any(every.get(path, ()))}
+    result: dict[str, list[str]] = {}
+    for path, tensors in every.items():
+        for (default, *_), present in zip(names[path], tensors, strict=True):
+            needed = path not in stored and path not in further  # else a fill, or another line
+            if present != ([] if path in stored else [default]) and (present or not needed):
+                result[default] = present
+    return result
+
+
+def _present(names: Sequence[str], theirs: Tensors) -> list[str]:
+    return [name for name in names if name in theirs]
 
 
 def _unread(conversion: Conversion, theirs: Tensors) -> list[Finding]:

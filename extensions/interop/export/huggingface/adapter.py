@@ -34,7 +34,7 @@ from .....specs.escaping import markdown
 from .....specs.expressions import ExpressionError
 from ...importing.adapter import CONFIG, FILE, PREFIX, LoraAdapter
 from ...importing.hf import import_hf
-from ..vocabulary import original_config, tokens_of
+from ..vocabulary import original_config, original_names, tokens_of
 from .export import target_weights
 from .fit import Fit, chosen
 from .tensors import assembled, full_name
@@ -138,13 +138,15 @@ def export_peft(
     config = fit.configuration()
     weights = target_weights(base_checkpoint, fit)
     notes = _checked_base(base, fit, weights)
-    tensors = assembled(fit.table, fit.source, weights, config)
+    names = original_names(checkpoint, fit.table.name)
+    tensors = assembled(fit.table, fit.source, weights, config, names=names)
     pairs = _pairs(checkpoint, base_checkpoint, fit, tensors)
     after = assembled(
         fit.table,
         fit.source,
         target_weights(replace(base_checkpoint, weights=merged_weights), fit),
         config,
+        names=names,
     )
     architecture = str((fit.config.get("architectures") or [fit.name])[0])
     count = sum(pair.a.numel() + pair.b.numel() for pair in pairs.values())

@@ -14,7 +14,7 @@ from ..... import example_inputs
 from .....plugin import Checkpoint, InputError, new_folder, write_marker, write_tensors
 from ...importing.hf import Imported, import_hf, spec_of
 from ...importing.tensors import WEIGHTS
-from ..vocabulary import original_config, tokens_of
+from ..vocabulary import original_config, original_names, tokens_of
 from .card import generation_config, write_card, write_json
 from .fit import Fit, chosen
 from .tensors import assembled, reordered
@@ -79,7 +79,14 @@ def export_huggingface(
     tokens = tokens_of(checkpoint)
     fit = chosen(checkpoint.graph, tokens, table, original_config(checkpoint))
     weights = target_weights(checkpoint, fit)
-    tensors = assembled(fit.table, fit.source, weights, fit.configuration())
+    tensors = assembled(
+        fit.table,
+        fit.source,
+        weights,
+        fit.configuration(),
+        ties=fit.graph.ties,
+        names=original_names(checkpoint, fit.table.name),
+    )
     sizes = [
         int(type_.size or 0) for type_ in checkpoint.graph.inputs.values() if type_.kind == "ids"
     ]

@@ -9,7 +9,7 @@ is compared with the model, so that a block for which it does not hold is notice
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,22 +146,36 @@ class _Source:
 
 
 def assembled(
-    table: ImportTable, source: str, weights: Mapping[str, Tensor], config: Configuration
+    table: ImportTable,
+    source: str,
+    weights: Mapping[str, Tensor],
+    config: Configuration,
+    *,
+    ties: Iterable[Sequence[str]] = (),
+    names: Mapping[str, Collection[str]] = {},
 ) -> dict[str, Tensor]:
     """Return the source tensors of target weights, by their names in the folder.
+
+    Of several names of a tensor, those that the imported folder had are written, because the class
+    of its configuration reads these; a model that was not imported has the first.
 
     Args:
         table: origin of each weight.
         source: file of the table.
         weights: every target weight once.
         config: configuration read by the table's expressions.
+        ties: groups of paths of one weight, of which the first is in `weights`.
+        names: names that tensors had in the imported folder, by the first name of their line, as
+            far as they differ from it.
 
     Raises:
         InputError: a weight has no counterpart, or elements of a tensor would be written twice or
             not at all.
         SpecError: a path matches two patterns of the table.
     """
-    plan, without = assigned(table.weights, source, weights)
+    stored = {path: group[0] for group in ties for path in group[1:] if group[0] in weights}
+    plan, without = assigned(table.weights, source, [*weights, *stored])
+    without = [path for path in without if path not in stored]
     if without:
         raise InputError(
             f"the table '{table.name}' has no counterpart of '{without[0]}'", location=source
@@ -169,14 +183,25 @@ def assembled(
     sources: dict[str, _Source] = {}
     for path, origin in plan.items():
         try:
-            for name, part, piece in _pieces(path, origin, weights[path], config):
-                entry = sources.setdefault(name, _Source())
-                entry.pieces.append((path, part.layout(config), piece))
-                if part.line.unread is not None:
-                    entry.unread = part.line.unread
+            reads = (tensor for part in origin.reads() for tensor in part.names(config))
+            if path in stored and not any(default in names for default, *_ in reads):
+                continue  # the line of its first path writes it
+            first = stored.get(path, path)
+            for alternatives, part, piece in _pieces(path, origin, weights[first], config):
+                for name in _written(alternatives, names):
+                    entry = sources.setdefault(name, _Source())
+                    entry.pieces.append((path, part.layout(config), piece))
+                    if part.line.unread is not None:
+                        entry.unread = part.line.unread
         except (ExpressionError, ValueError) as error:
             raise InputError(f"'{path}' cannot be exported: {error}", location=source) from error
     return {full_name(name, table): _tensor(name, entry) for name, entry in sources.items()}
+
+
+def _written(alternatives: Sequence[str], names: Mapping[str, Collection[str]]) -> list[str]:
+    """Return the names under which a tensor is written; `names` is as in `assembled`."""
+    default = alternatives[0]
+    return [name for name in alternatives if name in names.get(default, (default,))]
 
 
 def full_name(name: str, table: ImportTable) -> str:
@@ -186,8 +211,8 @@ def full_name(name: str, table: ImportTable) -> str:
 
 def _pieces(
     path: str, origin: Origin, tensor: Tensor, config: Configuration
-) -> Iterator[tuple[str, Part, Tensor]]:
-    """Yield the source tensors that a target weight is written into, with line and values.
+) -> Iterator[tuple[Sequence[str], Part, Tensor]]:
+    """Yield the names of the source tensors of a target weight, with line and values.
 
     Raises:
         InputError: the weight has no source tensor, and is not the constant that an import gives.
@@ -212,8 +237,8 @@ def _pieces(
 
 def _of_line(
     path: str, part: Part, tensor: Tensor, config: Configuration
-) -> Iterator[tuple[str, Part, Tensor]]:
-    """Yield the source tensors that a line writes, with the line and their values.
+) -> Iterator[tuple[Sequence[str], Part, Tensor]]:
+    """Yield the names of the source tensors that a line writes, with the line and their values.
 
     Raises:
         InputError: the line cannot be read backwards.
@@ -234,12 +259,12 @@ def _of_line(
         yield from _of_line(path, factor, norm, config)
     names = part.names(config)
     if line.stack is None:
-        yield names[0][0], part, tensor
+        yield names[0], part, tensor
         return
     if len(names) != tensor.size(0):
         raise InputError(f"'{path}' has {tensor.size(0)} entries, but {len(names)} tensors")
-    for (first, *_), piece in zip(names, tensor.unbind(0), strict=True):
-        yield first, part, piece
+    for alternatives, piece in zip(names, tensor.unbind(0), strict=True):
+        yield alternatives, part, piece
 
 
 def _tensor(name: str, source: _Source) -> Tensor:

@@ -36,7 +36,8 @@ def read(tmp_path: Path, weights: dict[str, Any], tensors: dict[str, Any], **con
 
     def work(shapes: dict[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
         with Tensors(tmp_path, "", {}) as theirs:
-            return converted(table, "tiny.json", shapes, theirs, Configuration(config, {}, "c"))
+            config_ = Configuration(config, {}, "c")
+            return converted(table, "tiny.json", shapes, theirs, config_).weights
 
     return work
 

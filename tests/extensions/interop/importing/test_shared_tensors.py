@@ -277,3 +277,52 @@ def test_a_placeholder_with_a_star_stands_for_several_parts(tmp_path: Path) -> N
     made = imported(tmp_path, {"words": WORDS, **tensors}, lines)
 
     assert torch.equal(made.weights["second.bias"], tensors["net.second.bias"])
+
+
+SEVERAL = ["words", "shared", "lm.words"]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("lines", "names"),
+    [
+        ({"embedding.weight": SEVERAL}, ["shared"]),
+        ({"embedding.weight": SEVERAL}, ["shared", "lm.words"]),
+        ({"embedding.weight": SEVERAL}, ["words"]),
+        ({}, ["words", "out"]),
+        ({}, ["words"]),
+        ({}, ["out"]),
+    ],
+)
+def test_an_export_has_the_tensors_that_the_imported_folder_had(
+    tmp_path: Path, lines: dict[str, Any], names: list[str]
+) -> None:
+    """Their class reads a tensor under the names of its folder, and may ignore it under others."""
+    own = {name: tensor for name, tensor in TENSORS.items() if name != "words"}
+    tensors = {**own, "bias": own["bias"][:4], **{name: WORDS.clone() for name in names}}
+    every = {**LINES, "{map}.bias": "bias", **lines}
+    if lines:
+        del every["head.weight"]
+    imported(tmp_path, tensors, every).save(tmp_path / "ours")
+
+    weft.export(tmp_path / "ours", "huggingface", tmp_path / "out", table=tmp_path / "table.json")
+
+    again = load_file(tmp_path / "out" / "model.safetensors")
+    assert again.keys() == tensors.keys()
+    assert all(torch.equal(again[name], tensor) for name, tensor in tensors.items())
+
+
+@pytest.mark.integration
+def test_a_stacked_tensor_keeps_the_name_that_its_folder_had(tmp_path: Path) -> None:
+    """Each of the stacked tensors, which are written under their own numbers."""
+    rows = {f"row.{i}.old": torch.full((WIDTH,), float(i)) for i in range(VOCAB)}
+    tensors = {**TENSORS, "bias": TENSORS["bias"][:4], **rows}
+    del tensors["words"]
+    lines = {**LINES, "{map}.bias": "bias"}
+    del lines["head.weight"]
+    stack = {"from": ["row.{e}.new", "row.{e}.old"], "stack": {"e": VOCAB}}
+    imported(tmp_path, tensors, {**lines, "embedding.weight": stack}).save(tmp_path / "ours")
+
+    weft.export(tmp_path / "ours", "huggingface", tmp_path / "out", table=tmp_path / "table.json")
+
+    assert load_file(tmp_path / "out" / "model.safetensors").keys() == tensors.keys()
