@@ -6,7 +6,7 @@ Only evaluation counts: dropout is passed over, and rates of dropout are not com
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .....plugin import BlockNode, Filling, Graph, Node, Part, RepeatNode, Scope, TemplatePart
 
@@ -19,13 +19,34 @@ BIAS = "bias"
 
 
 @dataclass(frozen=True, slots=True)
+class TemplateUse:
+    """A use of a template."""
+
+    at: str
+    """JSON Pointer of the use in the spec."""
+    template: str
+    copy: int
+    """Number of the copy in a repeat; 0 elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A record of a spec that a graph has, perhaps several times."""
+
+    at: str
+    """JSON Pointer in the spec."""
+    uses: tuple[TemplateUse, ...]
+    """The uses of templates that it is in, the outermost first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pair:
     """Two blocks that correspond."""
 
     path: str
     """Path of the node in the first graph, slots after `/`, copies as `*` or their number."""
-    at: str
-    """JSON Pointer of the first block in its spec."""
+    place: Place
+    """The first block in its spec."""
     reference: Part
     other: Part
 
@@ -35,11 +56,10 @@ class Alignment:
     """What corresponds in two graphs, and what does not."""
 
     pairs: list[Pair] = field(default_factory=list)
-    choices: list[tuple[str, Part]] = field(default_factory=list)
-    """JSON Pointer of each block of the first graph that is of another kind in the second, with
-    the block there."""
-    repeats: list[tuple[str, int]] = field(default_factory=list)
-    """JSON Pointer of each repeat of the first graph, and the number of copies in the second."""
+    choices: list[tuple[Place, Part]] = field(default_factory=list)
+    """Each block of the first graph that is of another kind in the second, with the block there."""
+    repeats: list[tuple[Place, int]] = field(default_factory=list)
+    """Each repeat of the first graph, and the number of copies in the second."""
     inputs: dict[str, str] = field(default_factory=dict)
     """Input of the first graph to that of the second."""
     outputs: dict[str, str] = field(default_factory=dict)
@@ -80,6 +100,15 @@ def _known(alignment: Alignment, path: str) -> str:
 @dataclass(frozen=True, slots=True)
 class _Walk:
     alignment: Alignment
+    uses: tuple[TemplateUse, ...] = ()
+
+    def place(self, at: str) -> Place:
+        """Return the place of a record at a JSON Pointer."""
+        return Place(at, self.uses)
+
+    def inside(self, at: str, body: Scope, copy: int = 0) -> _Walk:
+        """Return the walk through a template that is used at a JSON Pointer."""
+        return replace(self, uses=(*self.uses, TemplateUse(at, body.name, copy)))
 
     def differ(self, text: str) -> None:
         """Record a difference."""
@@ -145,7 +174,7 @@ class _Walk:
             self.parts(reference.part, other.part, ref_path, there, reference.at)
             return
         if isinstance(reference, RepeatNode) and isinstance(other, RepeatNode):
-            self.alignment.repeats.append((reference.at, other.repeat))
+            self.alignment.repeats.append((self.place(reference.at), other.repeat))
             if reference.repeat != other.repeat:
                 self.differ(f"'{there}' has {other.repeat} copies")
             if reference.share != other.share:
@@ -155,11 +184,12 @@ class _Walk:
                 return
             copies = zip(reference.owners(), other.owners(), strict=False)
             for (index, body), (_, theirs) in copies:
-                self.scopes(body, theirs, f"{ref_path}.{index}", f"{there}.{index}")
+                walk = self.inside(reference.at, body, int(index.strip(".") or 0))
+                walk.scopes(body, theirs, f"{ref_path}.{index}", f"{there}.{index}")
             return
-        self.scopes(
-            next(reference.copies())[1], next(other.copies())[1], f"{ref_path}.", f"{there}."
-        )
+        body = next(reference.copies())[1]
+        walk = self.inside(reference.at, body)
+        walk.scopes(body, next(other.copies())[1], f"{ref_path}.", f"{there}.")
 
     def parts(self, reference: Filling, other: Filling, ref_path: str, there: str, at: str) -> None:
         """Compare two blocks, and the blocks in their slots."""
@@ -167,13 +197,14 @@ class _Walk:
             if not (isinstance(reference, TemplatePart) and isinstance(other, TemplatePart)):
                 self.differ(f"'{there}' is {other.key}")
                 return
-            self.scopes(reference.body, other.body, f"{_dotted(ref_path)}.", f"{_dotted(there)}.")
+            walk = self.inside(at, reference.body)
+            walk.scopes(reference.body, other.body, f"{_dotted(ref_path)}.", f"{_dotted(there)}.")
             return
         if reference.key != other.key:
-            self.alignment.choices.append((at, other))
+            self.alignment.choices.append((self.place(at), other))
             self.differ(f"'{there}' is {other.key}, not {reference.key}")
             return
-        self.alignment.pairs.append(Pair(ref_path, at, reference, other))
+        self.alignment.pairs.append(Pair(ref_path, self.place(at), reference, other))
         self.arguments(reference, other, there)
         mine, theirs = (set(p.own_weights()) for p in (reference, other))
         for name in sorted(mine):

@@ -7,9 +7,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from .....plugin import Graph, Part
-from .....specs.expressions import ExpressionError, evaluate, is_expression, names_in
-from .alignment import Alignment
+from .....plugin import Graph, Part, pointer
+from .....specs.expressions import (
+    LONGEST,
+    WORD,
+    ExpressionError,
+    calls,
+    evaluate,
+    is_expression,
+    names_in,
+)
+from .alignment import Alignment, Place
 
 _TYPE = re.compile(r"\s*[a-z]+(?::(?P<size>[^\[\]]+))?\[(?P<axes>[^\[\]]*)\]\??\s*")
 
@@ -124,19 +132,21 @@ def params_for(graph: Graph, other: Graph, alignment: Alignment) -> dict[str, An
     equations: list[Equation] = []
     for name, theirs in alignment.inputs.items():
         equations += _of_type(str(spec["inputs"][name]), other.inputs[theirs], spec["params"])
-    for at, count in alignment.repeats:
-        record = _at(spec, at)
-        if is_expression(record.get("repeat")):
-            equations.append((record["repeat"][1:], count))
+    for place, count in alignment.repeats:
+        equations += _equal(_record(spec, place).get("repeat"), count)
     for pair in alignment.pairs:
-        equations += _of_params(_params_of(_at(spec, pair.at), spec["params"]), pair.other)
+        record = _record(spec, pair.place)
+        equations += _of_params(_params_of(record, spec["params"]), pair.other)
     scalars = [
-        equation for equation in equations if isinstance(equation[1], int | float | str | None)
+        (text, value)
+        for text, value in equations
+        if isinstance(value, int | float | str | None) and len(text) <= LONGEST
     ]
+    parts = [*alignment.choices, *((pair.place, pair.other) for pair in alignment.pairs)]
     chosen = {
         name: _written(part)
-        for at, part in [*alignment.choices, *((pair.at, pair.other) for pair in alignment.pairs)]
-        if (name := _choice(_at(spec, at))) in spec["params"]
+        for place, part in parts
+        if (name := _choice(_record(spec, place))) in spec["params"]
     }
     values = {name: value for name, value in solved(scalars, {}).items() if name in spec["params"]}
     return values | chosen
@@ -196,8 +206,60 @@ def _params_of(record: Any, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the params of a use of a block, then those of the block that a param holds."""
     if not isinstance(record, Mapping):
         return {}
-    chosen = params.get(_choice(record))
+    use = record.get("use")
+    chosen = use if isinstance(use, Mapping) else params.get(_choice(record))
     return {**record.get("params", {}), **(_params_of(chosen, params) if chosen else {})}
+
+
+def _record(spec: Mapping[str, Any], place: Place) -> Any:
+    """Return a record of a spec, whose expressions read params of the spec alone."""
+    values: dict[str, Any] = {}
+    for use in place.uses:
+        written = _at(spec, use.at)
+        if written.get("index"):
+            values[written["index"]] = use.copy
+        settings = {
+            name: value[use.copy] if isinstance(value, list) and use.copy < len(value) else value
+            for name, value in _substituted(written.get("params", {}), values).items()
+        }
+        values = _settled(_at(spec, pointer("blocks", use.template)).get("params", {}), settings)
+    return _substituted(_at(spec, place.at), values)
+
+
+def _settled(declared: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value of each param of a template: as set, or its default."""
+    values = {name: settings[name] for name in declared if name in settings}
+    defaults = {name: value for name, value in declared.items() if name not in settings}
+    for _ in defaults:  # a default may read another one, but not itself
+        defaults = {
+            name: _substituted(value, {n: v for n, v in defaults.items() if n != name})
+            for name, value in defaults.items()
+        }
+    return values | {name: _substituted(value, values) for name, value in defaults.items()}
+
+
+def _substituted(written: Any, values: Mapping[str, Any]) -> Any:
+    """Return a part of a spec whose expressions have values, or expressions, for names.
+
+    >>> _substituted({"d_out": "=2*d", "bias": "=on"}, {"d": "=width + 1", "on": False})
+    {'d_out': '=2*(width + 1)', 'bias': False}
+    """
+    if isinstance(written, Mapping):
+        return {name: _substituted(value, values) for name, value in written.items()}
+    if isinstance(written, list):
+        return [_substituted(value, values) for value in written]
+    if not is_expression(written):
+        return written
+    if written[1:].strip() in values:
+        return values[written[1:].strip()]
+
+    def value_of(match: re.Match[str]) -> str:
+        value = values.get(match[1] or "")
+        if value is None or calls(match):
+            return match[0]
+        return f"({value[1:]})" if is_expression(value) else str(value)
+
+    return f"={WORD.sub(value_of, written[1:])}"
 
 
 def _at(spec: Any, at: str) -> Any:

@@ -93,6 +93,69 @@ def test_renamed_nodes_correspond_and_give_the_params() -> None:
     assert found.weights["head.bias"] == "out.bias"
 
 
+def scoped(**params: int) -> dict[str, Any]:
+    """Return a spec whose template has params with the names of the spec's, of other meaning."""
+    layer = {
+        "params": {"d": None, "vocab": "=d + 1", "rank": 2},
+        "inputs": {"x": "f[B T e]"},
+        "outputs": {"x": "up.y"},
+        "nodes": {
+            "down": {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": "=d"}},
+            "mid": {"use": "linear@1", "in": {"x": "down.y"}, "params": {"d_out": "=vocab"}},
+            "low": {"use": "linear@1", "in": {"x": "mid.y"}, "params": {"d_out": "=rank"}},
+            "up": {"use": "linear@1", "in": {"x": "low.y"}, "params": {"d_out": "=e"}},
+        },
+    }
+    by_copy = {"d": "=2*vocab + i", "rank": [3, 5]}
+    wires = {"carry": ["x"], "in": {"x": "words.y"}, "params": by_copy}
+    last = {"use": "layer", "in": {"x": "stack.x"}, "params": {"d": "=d"}}
+    return {
+        **spec(),
+        "params": {"d": 4, "e": 3, "vocab": 9, **params},
+        "blocks": {"layer": layer},
+        "nodes": {
+            "words": {"use": "embedding@1", "in": {"ids": "tokens"}, "params": {"d_model": "=e"}},
+            "stack": {"repeat": 2, "index": "i", "block": "layer", **wires},
+            "last": last,
+            "head": {"use": "linear@1", "in": {"x": "last.x"}, "params": {"d_out": "=vocab"}},
+        },
+    }
+
+
+def test_params_of_templates_are_those_of_each_use() -> None:
+    """A template's `d` is `2*vocab + i` in one use, and the spec's `d` in another."""
+    mine, theirs = graph(scoped()), graph(scoped(d=7, e=5, vocab=11))
+    assert mine.weights()["stack.1.down.weight"] == (19, 3)
+    assert mine.weights()["last.mid.weight"] == (5, 4)
+
+    params = params_for(mine, theirs, align(mine, theirs))
+
+    assert params == {"d": 7, "e": 5, "vocab": 11}
+
+
+def test_a_block_that_a_template_takes_is_found_in_the_spec() -> None:
+    """The param `place` of the template is the spec's `inner`, and not the spec's `place`."""
+
+    def with_position(**params: Any) -> Graph:
+        value = spec()
+        layer = value["blocks"]["layer"]
+        layer["params"] = {"place": None}
+        layer["nodes"]["norm"] = {"use": "=place", "in": {"x": "map.y"}}
+        value["nodes"]["stack"] |= {"params": {"place": "=inner"}, "in": {"x": "first.y"}}
+        value["nodes"]["first"] = {"use": "=place", "in": {"x": "words.y"}}
+        positions = {key: {"use": "sinusoidal_position@1"} for key in ("place", "inner")}
+        value["params"] |= {**positions, **params}
+        return graph(value)
+
+    learned = {"use": "learned_position@1", "params": {"max_length": 12}}
+    mine, theirs = with_position(), with_position(inner=learned)
+
+    params = params_for(mine, theirs, align(mine, theirs))
+
+    assert params["inner"]["use"] == "learned_position@1"
+    assert params["place"]["use"] == "sinusoidal_position@1"
+
+
 @pytest.mark.parametrize(
     ("changes", "wanted"),
     [
