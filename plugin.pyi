@@ -125,7 +125,7 @@ from .runtime.cli.predicting import one_file as one_file
 from .runtime.cli.predicting import test_rows as test_rows
 from .runtime.cli.specs.documents import DOCUMENTS as DOCUMENTS
 from .runtime.cli.specs.documents import CheckedDocument as CheckedDocument
-from .runtime.cli.specs.documents import Document as Document
+from .runtime.cli.specs.documents import FileKind as FileKind
 from .runtime.cli.specs.documents import document_of as document_of
 from .runtime.codegen.build import build_empty as build_empty
 from .runtime.codegen.build import build_sharing as build_sharing

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import weft
-from weft.graphs.passes.pipeline import Settings, after
+from weft.graphs.passes.pipeline import PassSettings, after
 from weft.runtime.codegen.build import build
 from weft.runtime.spec.check import graph_of
 from weft.specs.load import load
@@ -36,7 +36,7 @@ def update(options: argparse.Namespace, batches: int, *, casts: bool) -> Callabl
         load(str(shipped_names("objectives")["translation"]), {"model": model} | sizes)
     )
     without: Any = () if casts else ("casts",)
-    planned = after(graph, Settings(unpad=False, precision="bfloat16", without=without))
+    planned = after(graph, PassSettings(unpad=False, precision="bfloat16", without=without))
     module = build(planned).train()
     optimizer = torch.optim.Adam(module.parameters(), lr=1e-4, fused=True)
     rows = options.tokens // LENGTH // batches

@@ -129,7 +129,7 @@ def weft_step(
     from fused_loss import fused_loss
     from weft.blocks.kernels.unpad import non_padding
     from weft.graphs.passes.fuse import leave_projection
-    from weft.graphs.passes.pipeline import Settings, after
+    from weft.graphs.passes.pipeline import PassSettings, after
     from weft.runtime.compile.autotune import choose_kernels
     from weft.runtime.spec.check import graph_of
     from weft.runtime.system.memory import keep_freed_memory
@@ -142,7 +142,7 @@ def weft_step(
         half=how.half,
         attention_kernel="varlen" if unpadded and on_gpu else "auto",
     )
-    settings = Settings(
+    settings = PassSettings(
         unpad=unpadded,
         kernels=kernels.choice,
         precision="bfloat16" if how.half else "float32",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..specs.findings import Finding, did_you_mean, pointer, respelled
-from ..specs.text_edits import Edit, Fix, adding, removing
+from ..specs.text_edits import Fix, PatchOperation, adding, removing
 from .ir.carrying import carried
 from .ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope
 from .ir.traverse import holds_model, scopes, uses
@@ -266,8 +266,8 @@ def _normed(scope: Scope, node: Node, value: str, norm: dict[str, Any]) -> Fix:
     ]
     outputs_at = nodes_at.removesuffix("/nodes") + pointer("outputs")
     ports += [outputs_at + pointer(p) for p, source in scope.outputs.items() if source == value]
-    edits = [Edit("replace", at, f"{name}.y") for at in ports]
-    return Fix((Edit("add", nodes_at + pointer(name), record), *edits))
+    edits = [PatchOperation("replace", at, f"{name}.y") for at in ports]
+    return Fix((PatchOperation("add", nodes_at + pointer(name), record), *edits))
 
 
 def _source(scope: Scope, value: str) -> Node | None:

@@ -20,7 +20,7 @@ from pydantic.errors import PydanticUserError
 
 from ..specs.findings import InputError, did_you_mean
 from ..specs.wording import describe
-from .formulas import Sample, refuse_wrong_formulas
+from .formulas import BlockUse, refuse_wrong_formulas
 from .ir.block_type import Behavior, BlockType, Family, Port, Role, Signature, Slot, widths
 from .ir.value_type import (
     KINDS,
@@ -106,7 +106,7 @@ class Contract:
         self._unbound_names(signature, bound)
         self._weighs(signature)
         self._dropout()
-        refuse_wrong_formulas(self.block, Sample(params, signature, bound), self.wrong)
+        refuse_wrong_formulas(self.block, BlockUse(params, signature, bound), self.wrong)
 
     def _header(self) -> None:
         """Refuse malformed values of the members that are plain data."""

@@ -22,7 +22,7 @@ _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class BlockUse:
     """One use of a block, on which its formulas are evaluated."""
 
     params: BaseModel
@@ -54,7 +54,7 @@ class _Given(dict[str, Any]):
 
 
 def refuse_wrong_formulas(
-    block: BlockType, sample: Sample, wrong: Callable[..., Exception]
+    block: BlockType, sample: BlockUse, wrong: Callable[..., Exception]
 ) -> None:
     """Raise an error if a formula of a block fails, or returns what is not a result.
 
@@ -101,7 +101,7 @@ def _refuse_lost_maps(
         raise wrong("maps", problem, "derive the params from weft.graphs.ir.lora.Adaptable too")
 
 
-def _lengths(sample: Sample) -> list[dict[str, int]]:
+def _lengths(sample: BlockUse) -> list[dict[str, int]]:
     """Return sizes of the axes of a sample: different primes, then only 1."""
     axes = sample.axes()
     flat = [

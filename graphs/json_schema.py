@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..specs.form import FORMAT, Spec
+from ..specs.form import FORMAT, SpecForm
 from ..specs.reader import FOR_EDITORS
 from .advice import CHECKS
 from .ir.block_type import BlockType, Registry, Signature
@@ -31,7 +31,7 @@ def schema(registry: Registry) -> Schema:
     Args:
         registry: the blocks that a spec may name.
     """
-    spec = _tidied(Spec.model_json_schema())
+    spec = _tidied(SpecForm.model_json_schema())
     definitions = {**spec.pop("$defs"), **_shared(registry)}
     for types in (
         spec["properties"]["inputs"],

@@ -121,7 +121,7 @@ def own_part(value: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class Record(BaseModel):
+class FrozenRecord(BaseModel):
     """A frozen record that rejects unknown keys."""
 
     model_config = ConfigDict(
@@ -129,7 +129,7 @@ class Record(BaseModel):
     )
 
 
-class Use(Record):
+class Use(FrozenRecord):
     """One use of a block, as a node or inside a slot."""
 
     use: str
@@ -150,7 +150,7 @@ class UseNode(Use):
     """Whether training leaves its weights as they are; it then also runs without dropout."""
 
 
-class ShareNode(Record):
+class ShareNode(FrozenRecord):
     """A node that applies the module of another node again, with the same weights."""
 
     share: Name
@@ -159,7 +159,7 @@ class ShareNode(Record):
     doc: str = ""
 
 
-class RepeatNode(Record):
+class RepeatedTemplate(FrozenRecord):
     """A node that applies one local template several times in a row."""
 
     repeat: Any
@@ -192,20 +192,20 @@ def _node_form(value: Any) -> str:
         return SHARE if "share" in value and "use" not in value else USE
     if isinstance(value, ShareNode):
         return SHARE
-    return REPEAT if isinstance(value, RepeatNode) else USE
+    return REPEAT if isinstance(value, RepeatedTemplate) else USE
 
 
-AnyNode = UseNode | RepeatNode | ShareNode
+AnyNode = UseNode | RepeatedTemplate | ShareNode
 """A node in any form."""
 Node = Annotated[
     Annotated[UseNode, Tag(USE)]
-    | Annotated[RepeatNode, Tag(REPEAT)]
+    | Annotated[RepeatedTemplate, Tag(REPEAT)]
     | Annotated[ShareNode, Tag(SHARE)],
     Discriminator(_node_form),
 ]
 
 
-class Init(Record):
+class Init(FrozenRecord):
     """A rule that changes the initial weights of some parameters; it has exactly one action."""
 
     select: str
@@ -232,7 +232,7 @@ Rules = Annotated[tuple[Init, ...], Field(max_length=64)]
 """Rules for initial weights, applied in order; those of a template before those around it."""
 
 
-class Template(Record):
+class Template(FrozenRecord):
     """A local block: nodes with declared input and output ports."""
 
     params: dict[Name, Any] = {}
@@ -250,14 +250,14 @@ class Template(Record):
     doc: str = ""
 
 
-class Step(Record):
+class DecodeStep(FrozenRecord):
     """How the model decodes."""
 
     axis: str
     """The axis along which the model generates one position at a time."""
 
 
-class Segments(Record):
+class Segments(FrozenRecord):
     """How training computes an objective on documents that are longer than a row."""
 
     axis: str
@@ -267,7 +267,7 @@ class Segments(Record):
     expression.  No gradient flows into them."""
 
 
-class Spec(Record):
+class SpecForm(FrozenRecord):
     """A complete model spec."""
 
     format: Literal[1]
@@ -293,7 +293,7 @@ class Spec(Record):
     """Initial weights of selected parameters, instead of those of their blocks."""
     allow: tuple[str, ...] = ()
     """Codes of warnings that do not apply, because what they report is meant."""
-    step: Step | None = None
+    step: DecodeStep | None = None
     deploy: Name | None = None
     """In an objective: the node whose model a finished training leaves behind."""
     losses: dict[Name, Any] = {}
@@ -308,7 +308,7 @@ def in_order(value: Any) -> Any:
     What is computed from it, such as a drawing or generated code, then does not depend on the order
     in which the keys were written.
     """
-    if isinstance(value, Record):
+    if isinstance(value, FrozenRecord):
         changed = {name: in_order(getattr(value, name)) for name in value.model_fields_set}
         return value.model_copy(update=changed)
     if isinstance(value, dict):

@@ -23,7 +23,7 @@ from .findings import (
     respelled,
     with_location,
 )
-from .form import Spec
+from .form import SpecForm
 from .imported_specs import Read, Reported, take_in
 from .json_tree import Source
 from .lost_parts import Recovered, recover
@@ -467,14 +467,14 @@ def recover_placed(value: Any, source: str, origins: Origins) -> Recovered:
     )
 
 
-def parse_placed(value: Any, source: str, origins: Origins) -> Spec:
+def parse_placed(value: Any, source: str, origins: Origins) -> SpecForm:
     """Validate a merged value.
 
     Raises:
         SpecError: every invalid place, in the file in which it was written.
     """
     try:
-        return parse(Spec, value, source)
+        return parse(SpecForm, value, source)
     except SpecError as error:
         raise SpecError(with_location(finding, origins) for finding in error.findings) from None
 

@@ -104,7 +104,7 @@ _FILLING = threading.Lock()
 
 
 @dataclass(slots=True, eq=False)
-class Value:
+class TextValue:
     """A value in a text, with its place in characters from the start of the text."""
 
     start: int
@@ -119,16 +119,16 @@ class Value:
     """Its key, or its index as text."""
     scalar: Any = None
     """The value of a string or word."""
-    inner: list[Value] = field(default_factory=list)
+    inner: list[TextValue] = field(default_factory=list)
     """Entries, as far as they have been read."""
     unread: str = field(default="", repr=False)
     """The text, if the entries have not been read yet."""
-    outer: Value | None = field(default=None, repr=False)
+    outer: TextValue | None = field(default=None, repr=False)
     closed: bool = True
     """Whether its end is written."""
 
     @property
-    def entries(self) -> list[Value]:
+    def entries(self) -> list[TextValue]:
         """Entries of an object or a list, in order.
 
         Those of a correct object or list are read when they are asked for: most never are.
@@ -140,7 +140,7 @@ class Value:
                     self.unread = ""
         return self.inner
 
-    def get(self, *names: str) -> Value | None:
+    def get(self, *names: str) -> TextValue | None:
         """Return the value at a path of keys; of a duplicate key, the last one counts."""
         current = self
         for name in names:
@@ -182,7 +182,7 @@ class Value:
             return [entry.json() for entry in self.entries]
         return self.scalar
 
-    def walk(self) -> Iterator[Value]:
+    def walk(self) -> Iterator[TextValue]:
         """Yield it and every value inside it, outer ones first."""
         yield self
         for entry in self.entries:
@@ -190,7 +190,7 @@ class Value:
 
 
 @functools.lru_cache(maxsize=16)
-def tree(text: str) -> Value:
+def tree(text: str) -> TextValue:
     """Return the value of a JSON text with the places of its parts.
 
     Args:
@@ -201,7 +201,7 @@ def tree(text: str) -> Value:
     """
     stripped, depth, _ = blanked(text)
     begin = len(stripped) - len(stripped.lstrip())
-    empty = Value(begin, max(begin, len(stripped.rstrip())), "none")
+    empty = TextValue(begin, max(begin, len(stripped.rstrip())), "none")
     return empty if depth > DEEPEST else _Reader(stripped).read() or empty
 
 
@@ -210,12 +210,12 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.root: Value | None = None
-        self.current: Value | None = None
+        self.root: TextValue | None = None
+        self.current: TextValue | None = None
         self.key: tuple[int, int] | None = None
         self.colon = False
 
-    def read(self) -> Value | None:
+    def read(self) -> TextValue | None:
         """Read the root, and the entries around what is broken."""
         self._read(0)
         while self.current is not None:
@@ -224,12 +224,12 @@ class _Reader:
             self.current = self.current.outer
         return self.root
 
-    def fill(self, value: Value) -> None:
+    def fill(self, value: TextValue) -> None:
         """Read the entries of a correct object or list."""
         self.root = self.current = value
         self._read(value.start + 1, value)
 
-    def _read(self, at: int, inside: Value | None = None) -> None:
+    def _read(self, at: int, inside: TextValue | None = None) -> None:
         """Read tokens from an offset until the root, or the value that they are in, is closed."""
         while match := _TOKEN.search(self.text, at):
             at = match.end()
@@ -250,7 +250,7 @@ class _Reader:
         if not end:
             return 0
         kind: Literal["object", "list"] = "object" if self.text[start] == "{" else "list"
-        self._add(Value(start, end, kind, unread=self.text))
+        self._add(TextValue(start, end, kind, unread=self.text))
         return end if self.current is not None else len(self.text)
 
     def _string(self, start: int, end: int) -> int:
@@ -266,7 +266,7 @@ class _Reader:
             self._drop_key(start)
             self.key = (start, end)
             return end
-        node = Value(start, end, "string", scalar=_plain(piece if closed else f'{piece}"'))
+        node = TextValue(start, end, "string", scalar=_plain(piece if closed else f'{piece}"'))
         node.closed = closed
         self._add(node)
         return end
@@ -280,7 +280,7 @@ class _Reader:
             data = json.loads(piece)
         except ValueError:
             data = piece
-        self._add(Value(start, end, "word", scalar=data))
+        self._add(TextValue(start, end, "word", scalar=data))
 
     def _mark(self, mark: str, start: int) -> bool:
         """Read a bracket, a colon or a comma; return whether the root is still open."""
@@ -289,7 +289,7 @@ class _Reader:
         elif mark == ",":
             self._drop_key(start)
         elif mark in "{[":
-            node = Value(start, start + 1, "object" if mark == "{" else "list")
+            node = TextValue(start, start + 1, "object" if mark == "{" else "list")
             self._add(node)
             self.current = node
         else:
@@ -307,7 +307,7 @@ class _Reader:
             self.current = around.outer
         return self.current is not None or self.root is None
 
-    def _add(self, node: Value) -> None:
+    def _add(self, node: TextValue) -> None:
         parent = self.current
         if parent is None:
             self.root = self.root or node
@@ -329,7 +329,9 @@ class _Reader:
         """Record a key whose value is not written."""
         if self.key is not None and self.current is not None:
             position = min(at, self.key[1] + 1) if not self.colon else at
-            node = Value(position, position, "none", key=self.key, name=_key(self.text, self.key))
+            node = TextValue(
+                position, position, "none", key=self.key, name=_key(self.text, self.key)
+            )
             node.outer = self.current
             self.current.inner.append(node)
         self.key, self.colon = None, False
@@ -455,7 +457,7 @@ def is_in(value: Any, at: str) -> bool:
     return True
 
 
-def part_at(text: str, at: str) -> tuple[Value, bool]:
+def part_at(text: str, at: str) -> tuple[TextValue, bool]:
     """Return the value at a JSON Pointer, with its place.
 
     Returns:

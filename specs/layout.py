@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .json_tree import STRING, Value, tree
+from .json_tree import STRING, TextValue, tree
 from .reader import read_json
 from .text_edits import TextEdit, smallest_edit
 
@@ -54,7 +54,7 @@ class _Writer:
         lines = [*before, self._value(root, "", 0, root=True), *after]
         return "\n".join(lines) + "\n"
 
-    def _value(self, value: Value, indent: str, used: int, *, root: bool = False) -> str:
+    def _value(self, value: TextValue, indent: str, used: int, *, root: bool = False) -> str:
         """Return a value as text; `used` characters of its line stand before or after it."""
         if value.kind not in ("object", "list"):
             return self.text[value.start : value.end]
@@ -69,14 +69,14 @@ class _Writer:
         start, end = ("{", "}") if value.kind == "object" else ("[", "]")
         return "\n".join([start, *lines, indent + end])
 
-    def _apart(self, value: Value) -> bool:
+    def _apart(self, value: TextValue) -> bool:
         """Return whether the first entry, or one inside it, begins a line."""
         first = value.entries[0]
         begin = first.key[0] if first.key else first.start
         apart = "\n" in self.text[value.start : begin]
         return apart or any(self._apart(entry) for entry in value.entries if entry.entries)
 
-    def _short(self, value: Value) -> str:
+    def _short(self, value: TextValue) -> str:
         """Return a value on one line."""
         if value.kind not in ("object", "list"):
             return self.text[value.start : value.end]
@@ -84,10 +84,10 @@ class _Writer:
         inside = ", ".join(pieces)
         return f"{{{inside}}}" if value.kind == "object" else f"[{inside}]"
 
-    def _head(self, entry: Value) -> str:
+    def _head(self, entry: TextValue) -> str:
         return f"{self.text[slice(*entry.key)]}: " if entry.key else ""
 
-    def _lines(self, value: Value, indent: str, spans: list[tuple[int, int]]) -> list[str]:
+    def _lines(self, value: TextValue, indent: str, spans: list[tuple[int, int]]) -> list[str]:
         """Return the entries of an object or a list on lines of their own, with comments."""
         lines: list[str] = []
         at = value.start + 1

@@ -28,7 +28,7 @@ from .findings import (
     pointer,
     with_location,
 )
-from .form import FORMAT, Spec, holds_spec
+from .form import FORMAT, SpecForm, holds_spec
 from .imported_specs import Reported
 from .inherit import (
     FOLDERS,
@@ -54,7 +54,7 @@ OVERRIDES = "overrides"
 class LoadedSpec:
     """A spec and its overrides, ready to be checked."""
 
-    recovered: Spec
+    recovered: SpecForm
     """The spec, without the parts that have mistakes of form; see `form`."""
     source: str
     """The file, as the user named it."""
@@ -71,7 +71,7 @@ class LoadedSpec:
     """The parts that could not be read."""
 
     @property
-    def form(self) -> Spec:
+    def form(self) -> SpecForm:
         """The spec as written.
 
         Raises:
@@ -162,7 +162,7 @@ def _recovered(
 
 def loaded(value: Mapping[str, Any], source: str = "<memory>") -> LoadedSpec:
     """Return a loaded spec for a JSON value."""
-    return LoadedSpec(parse(Spec, dict(value), source), source)
+    return LoadedSpec(parse(SpecForm, dict(value), source), source)
 
 
 def load_as(value: Any, source: str, overrides: Mapping[str, Any] | None = None) -> LoadedSpec:

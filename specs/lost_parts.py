@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 
 from .expressions import words_in
 from .findings import MOST, Finding, SpecError, nearest, pointer
-from .form import FORMAT, Spec
+from .form import FORMAT, SpecForm
 from .reader import FOR_EDITORS, parse, upgrade_format
 from .wording import error_place
 
@@ -216,7 +216,7 @@ _EMPTY: dict[str, Any] = {"inputs": {}, "outputs": {_PORT: ""}, "nodes": {}, "ax
 class Recovered:
     """A spec as far as it could be read."""
 
-    form: Spec
+    form: SpecForm
     findings: tuple[Finding, ...] = ()
     lost: Lost = NOTHING
 
@@ -232,7 +232,7 @@ def recover(value: Any, source: str) -> Recovered:
         SpecError: the value cannot be read at all, or has too many mistakes.
     """
     try:
-        return Recovered(parse(Spec, value, source))
+        return Recovered(parse(SpecForm, value, source))
     except SpecError as error:
         if len(error.findings) > MOST or {finding.code for finding in error.findings} - _CODES:
             raise
@@ -242,7 +242,7 @@ def recover(value: Any, source: str) -> Recovered:
         return Recovered(repaired[0], error.findings, repaired[1])
 
 
-def _repaired(value: Any) -> tuple[Spec, Lost] | None:
+def _repaired(value: Any) -> tuple[SpecForm, Lost] | None:
     if not isinstance(value, dict):
         return None
     repaired = copy.deepcopy(upgrade_format(value))
@@ -252,7 +252,7 @@ def _repaired(value: Any) -> tuple[Spec, Lost] | None:
         try:
             words = {at: words for at, (words, _) in lost.items()}
             extra = frozenset(at for at, (_, near) in lost.items() if near)
-            return Spec.model_validate(repaired), Lost(frozenset(lost), words, extra)
+            return SpecForm.model_validate(repaired), Lost(frozenset(lost), words, extra)
         except ValidationError as errors:
             for error in reversed(errors.errors()):
                 _repair(repaired, error, lost)
@@ -261,7 +261,7 @@ def _repaired(value: Any) -> tuple[Spec, Lost] | None:
 
 def _repair(value: dict[str, Any], error: ErrorDetails, lost: _Losses) -> None:
     """Remove or replace the part of a value that one error is about."""
-    loc, candidates = error_place(error["loc"], Spec, value)
+    loc, candidates = error_place(error["loc"], SpecForm, value)
     try:
         record = _inner(value, loc[:-1])
     except (LookupError, TypeError):

@@ -32,7 +32,7 @@ from .findings import (
     nearest_shipped,
     pointer,
 )
-from .form import Kind, Spec, holds_spec, kind_of
+from .form import Kind, SpecForm, holds_spec, kind_of
 from .json_tree import DEEPEST, Source, line_and_column, without_comments
 from .regular_files import path_in
 from .wording import form_findings, own_errors
@@ -484,7 +484,7 @@ def parse(
         raise SpecError([_unread(version, supported[0], formats, source)])
     if "format" in form.model_fields:  # only complete files have this key
         value = {key: inner for key, inner in value.items() if key != FOR_EDITORS}
-    if form is Spec:
+    if form is SpecForm:
         _bounded(value, source)
     try:
         return validated(form, value) if strict else form.model_validate(value)

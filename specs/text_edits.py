@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from .json_tree import Value, blanked, part_at, parts_of
+from .json_tree import TextValue, blanked, part_at, parts_of
 
 WIDEST = 100
 """Maximum length of a line with an object or a list on it, with its comma."""
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class PatchOperation:
     """One operation of a JSON Patch."""
 
     op: Literal["add", "remove", "replace", "move"]
@@ -52,7 +52,7 @@ class TextEdit:
 class Fix:
     """Edits that carry out the help of a finding."""
 
-    edits: tuple[Edit, ...]
+    edits: tuple[PatchOperation, ...]
     certain: bool = False
     """Whether nothing else can have been meant: `weft check --fix` applies only such fixes."""
 
@@ -63,23 +63,23 @@ class Fix:
 
 def replacing(at: str, value: Any, *, certain: bool = False) -> Fix:
     """Return the fix that replaces a value."""
-    return Fix((Edit("replace", at, value),), certain)
+    return Fix((PatchOperation("replace", at, value),), certain)
 
 
 def removing(at: str, *, certain: bool = False) -> Fix:
     """Return the fix that removes a value with its key."""
-    return Fix((Edit("remove", at),), certain)
+    return Fix((PatchOperation("remove", at),), certain)
 
 
 def adding(at: str, value: Any, *, certain: bool = False) -> Fix:
     """Return the fix that adds a key with a value."""
-    return Fix((Edit("add", at, value),), certain)
+    return Fix((PatchOperation("add", at, value),), certain)
 
 
 def renaming(at: str, name: str, *, certain: bool = False) -> Fix:
     """Return the fix that gives a value another key."""
     new = at.rpartition("/")[0] + "/" + name.replace("~", "~0").replace("/", "~1")
-    return Fix((Edit("move", new, old=at),), certain)
+    return Fix((PatchOperation("move", new, old=at),), certain)
 
 
 def below(fix: Fix, at: str) -> Fix:
@@ -94,7 +94,7 @@ class EditError(ValueError):
     """An edit names a part that the text does not have, or cannot be made in it."""
 
 
-def edited(text: str, edits: Iterable[Edit]) -> str:
+def edited(text: str, edits: Iterable[PatchOperation]) -> str:
     """Return a JSON text after some edits, one after another.
 
     Args:
@@ -109,7 +109,7 @@ def edited(text: str, edits: Iterable[Edit]) -> str:
     return text
 
 
-def _edited(text: str, edit: Edit) -> str:
+def _edited(text: str, edit: PatchOperation) -> str:
     if edit.op == "add":
         return _with(text, edit)
     part = _part(text, edit.old if edit.op == "move" else edit.path)
@@ -131,7 +131,7 @@ def _edited(text: str, edit: Edit) -> str:
     return text[:begin] + json.dumps(name, ensure_ascii=False) + text[end:]
 
 
-def _part(text: str, at: str) -> Value:
+def _part(text: str, at: str) -> TextValue:
     part, exact = part_at(text, at)
     if not exact:
         msg = f"the text has no {at or 'value'}"
@@ -139,7 +139,7 @@ def _part(text: str, at: str) -> Value:
     return part
 
 
-def _with(text: str, edit: Edit) -> str:
+def _with(text: str, edit: PatchOperation) -> str:
     """Return a text with one more entry, after the last one of its object or list."""
     above, _, _ = edit.path.rpartition("/")
     outer, key = _part(text, above), parts_of(edit.path)[-1]

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationInfo
 from pydantic_core import ErrorDetails
 
 from .findings import Finding, did_you_mean, pointer, renamed
-from .form import REPEAT, SHARE, USE, RepeatNode, ShareNode, Spec, UseNode
+from .form import REPEAT, SHARE, USE, RepeatedTemplate, ShareNode, SpecForm, UseNode
 from .text_edits import Fix, removing, replacing
 
 LONGEST_SHOWN = 80
@@ -248,7 +248,7 @@ def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source:
                 source=source,
                 fix=removing(at),
             )
-        beside = () if form is Spec else _at(value, loc[:-1])  # that of a spec may be merged
+        beside = () if form is SpecForm else _at(value, loc[:-1])  # that of a spec may be merged
         return Finding(
             code="S03",
             at=at,
@@ -448,7 +448,7 @@ def _forms(annotations: list[Any]) -> list[type[BaseModel]]:
     ]
 
 
-_NODES: dict[str, type[BaseModel]] = {USE: UseNode, REPEAT: RepeatNode, SHARE: ShareNode}
+_NODES: dict[str, type[BaseModel]] = {USE: UseNode, REPEAT: RepeatedTemplate, SHARE: ShareNode}
 
 
 def _keys(form: type[BaseModel]) -> dict[str, Any]:

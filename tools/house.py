@@ -1,7 +1,7 @@
 """Measure the code base: lines, folders, imports between rooms, and names that say nothing.
 
 Used as `python tools/house.py`; `--json` prints the figures for comparison with another commit,
-`--names` refuses names that say nothing, as `make lint` does, and
+`--names` refuses names that say nothing and classes of one name, as `make lint` does, and
 `tools/journeys.py` counts the files of journeys.  A room is a folder below a floor, such as
 `runtime/train`; an arrow is an import of one room by another.  A name is bound where it is
 assigned, also as an attribute of `self`, is an argument, or names a function or class.
@@ -39,6 +39,11 @@ ALLOWED = frozenset(
     )
 )
 """File and name: a port of a shipped block, keys of JSON, and names that are public."""
+
+
+TWINS = frozenset(("Dropout", "LinearMap", "MeanSquaredError"))
+"""Classes that may share a name: exports write modules under the names of blocks' modules, and a
+loss has a metric of its name."""
 
 
 @dataclass(slots=True)
@@ -136,18 +141,33 @@ def fillers(root: Path = ROOT) -> Iterator[str]:
                     yield f"{file}:{line}: {name}"
 
 
+def twins(root: Path = ROOT) -> Iterator[str]:
+    """Yield `file:line: name` of each public class whose name an earlier file has for another."""
+    homes: dict[str, str] = {}
+    for folder in (*FLOORS, EXTENSIONS):
+        for path in sorted((root / folder).rglob("*.py")):
+            file = path.relative_to(root).as_posix()
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+                    continue
+                if homes.setdefault(node.name, file) != file and node.name not in TWINS:
+                    yield f"{file}:{node.lineno}: {node.name}, as in {homes[node.name]}"
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description="Measure the code base.")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--root", type=Path, default=ROOT, help="root of another checkout")
-    parser.add_argument("--names", action="store_true", help="refuse names that say nothing")
+    parser.add_argument(
+        "--names", action="store_true", help="refuse names that say nothing or are taken"
+    )
     options = parser.parse_args()
     if options.names:
-        refused = list(fillers(options.root))
+        refused = [*fillers(options.root), *twins(options.root)]
         if refused:
             print(*refused, sep="\n")
-            sys.exit("name what the value is, in the words of the field")
+            sys.exit("name what the value or the class is, in the words of the field")
         return
     house = measured(options.root)
     if options.json:

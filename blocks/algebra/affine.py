@@ -14,7 +14,7 @@ HIDDEN = -1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class AffineForm:
     """A formula as a factor times one of its names, plus what does not depend on it."""
 
     factor: float
@@ -43,32 +43,32 @@ def times(tree: Expression | None, factor: float) -> Expression | None:
     return tree if tree is None or factor == 1 else Call("*", (factor, tree))
 
 
-def affine(tree: Expression, name: str) -> Line | None:  # noqa: PLR0911 - one for each form
+def affine(tree: Expression, name: str) -> AffineForm | None:  # noqa: PLR0911 - one for each form
     """Return a formula as a line in one of its names; None if it is none.
 
     `where` counts if one of its values is that of masked keys.
     """
     if tree == name:
-        return Line(1.0)
+        return AffineForm(1.0)
     if name not in leaves(tree):
-        return Line(0.0, tree)
+        return AffineForm(0.0, tree)
     if not isinstance(tree, Call):
         return None
     parts = tuple(affine(part, name) for part in tree.arguments)
     match tree.function, tree.arguments, parts:
-        case "negative", _, (Line() as line,):
+        case "negative", _, (AffineForm() as line,):
             return _scaled(line, -1.0)
-        case "+" | "-" as sign, _, (Line() as first, Line() as second):
+        case "+" | "-" as sign, _, (AffineForm() as first, AffineForm() as second):
             other = _scaled(second, 1.0 if sign == "+" else -1.0)
             if other is None:
                 return None
             hides = first.hides or other.hides
-            return Line(first.factor + other.factor, plus(first.added, other.added), hides)
-        case "*", (x, z), (Line() as first, Line() as second):
+            return AffineForm(first.factor + other.factor, plus(first.added, other.added), hides)
+        case "*", (x, z), (AffineForm() as first, AffineForm() as second):
             numbers = number_of(x), number_of(z)
             of_name, number = (second, numbers[0]) if numbers[1] is None else (first, numbers[1])
             return None if number is None else _scaled(of_name, number)
-        case "/", (_, by), (Line() as line, _):
+        case "/", (_, by), (AffineForm() as line, _):
             number = number_of(by)
             return _scaled(line, 1 / number) if number else None
         case "where", (condition, x, z), _ if name not in leaves(condition):
@@ -77,14 +77,14 @@ def affine(tree: Expression, name: str) -> Line | None:  # noqa: PLR0911 - one f
                 return None
             added = 0 if inner.added is None else inner.added
             shown = (added, hidden) if hidden is z else (hidden, added)
-            return Line(inner.factor, Call("where", (condition, *shown)), hides=True)
+            return AffineForm(inner.factor, Call("where", (condition, *shown)), hides=True)
     return None
 
 
-def _scaled(line: Line, factor: float) -> Line | None:
+def _scaled(line: AffineForm, factor: float) -> AffineForm | None:
     if line.hides and factor != 1:
         return None
-    return Line(line.factor * factor, times(line.added, factor), line.hides)
+    return AffineForm(line.factor * factor, times(line.added, factor), line.hides)
 
 
 def _hidden(tree: Expression) -> bool:

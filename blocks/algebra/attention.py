@@ -23,7 +23,7 @@ from ...graphs.ir.pairs import stored_ports
 from ...graphs.ir.value_type import Axis, Bound, Misfit, ValueType, fit
 from ...graphs.passes.merge import Merged, read_once
 from ...specs.expressions import CONSTANTS, Expression, leaves, parsed
-from .affine import Line, affine, plus, renamed, times
+from .affine import AffineForm, affine, plus, renamed, times
 from .broadcast import broadcast
 from .elementwise import ELEMENTWISE, ElementwiseParams
 from .formula_source import text_of
@@ -134,7 +134,7 @@ def _unused(name: str, taken: Collection[str]) -> str:
 
 def _after(
     inner: _Scores,
-    line: Line,
+    line: AffineForm,
     wires: Mapping[str, tuple[str, tuple[int, ...], ValueType]],
     node: str,
 ) -> _Scores | None:

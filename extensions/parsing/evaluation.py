@@ -30,7 +30,7 @@ def evaluated(model: Model, name: str, gold: list[Tree], settings: EvalbSettings
     """
     predictor: Any = model.predictor()
     terminal.notice(f"{name}: parsing {len(gold):,} sentences")
-    counter = terminal.Counter("sentences parsed")
+    counter = terminal.LineCounter("sentences parsed")
     measured = measure(
         predictor.parser,
         gold,

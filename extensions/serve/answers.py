@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from ...plugin import did_you_mean, pointer
 from ...specs.wording import describe
 from .body import EXAMPLE
-from .forms import Problem, known_keys
+from .forms import RequestError, known_keys
 from .protocol.errors import error_body
 
 LOG = logging.getLogger("weft.serve")
@@ -41,16 +41,20 @@ _HELP = {
 
 
 def answer(
-    status: int, problems: Sequence[Problem], headers: Mapping[str, str] | None = None
+    status: int, problems: Sequence[RequestError], headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
     """Return a response with the first problems, and the number of the others."""
     shown = [
-        Problem(place=_cut(problem.place), problem=_cut(problem.problem), help=_cut(problem.help))
+        RequestError(
+            place=_cut(problem.place), problem=_cut(problem.problem), help=_cut(problem.help)
+        )
         for problem in problems[:MOST]
     ]
     if len(problems) > MOST:
         remainder = f"and {len(problems) - MOST:,} more errors"
-        shown.append(Problem(place="", problem=remainder, help="correct the errors above first"))
+        shown.append(
+            RequestError(place="", problem=remainder, help="correct the errors above first")
+        )
     return JSONResponse(error_body([problem.model_dump() for problem in shown]), status, headers)
 
 
@@ -60,7 +64,7 @@ def _cut(text: str) -> str:
 
 def one_problem(status: int, problem: str, help_: str) -> JSONResponse:
     """Return a response with one problem of the request as a whole."""
-    return answer(status, [Problem(place="", problem=problem, help=help_)])
+    return answer(status, [RequestError(place="", problem=problem, help=help_)])
 
 
 def busy(problem: str, later: int) -> JSONResponse:
@@ -82,12 +86,12 @@ def stopping() -> JSONResponse:
     return response
 
 
-def problems_of(errors: Iterable[Mapping[str, Any]]) -> list[Problem]:
+def problems_of(errors: Iterable[Mapping[str, Any]]) -> list[RequestError]:
     """Convert validation errors of a body; each place is a JSON pointer."""
     return [_problem(error) for error in errors]
 
 
-def _problem(error: Mapping[str, Any]) -> Problem:
+def _problem(error: Mapping[str, Any]) -> RequestError:
     where = [key[:_KEY] if isinstance(key, str) else key for key in error["loc"]]
     problem, help_ = describe(error), "see /openapi.json"
     if error["type"] == "extra_forbidden":
@@ -95,7 +99,7 @@ def _problem(error: Mapping[str, Any]) -> Problem:
         help_ = did_you_mean(str(where[-1]), keys) or f"known: {', '.join(keys)}"
     elif not where:
         help_ = EXAMPLE
-    return Problem(
+    return RequestError(
         place=pointer(*where),
         problem=problem,
         help=help_,

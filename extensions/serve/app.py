@@ -26,7 +26,7 @@ from pydantic.json_schema import models_json_schema
 
 from .answers import PATHS, answer_errors, one_problem
 from .body import BodyLimit
-from .forms import Answer, Ask, Health, LibreAnswer, Problems
+from .forms import Ask, Health, LibreAnswer, Problems, TranslationList
 from .libre import LibreAsk, listed
 from .metrics import CONTENT_TYPE
 from .pages import HEADERS, described, page
@@ -65,7 +65,7 @@ def make_app(service: Service) -> FastAPI:
 
     @app.post(
         "/translate",
-        response_model=Answer | LibreAnswer,
+        response_model=TranslationList | LibreAnswer,
         responses={code: {**error, "model": Problems} for code, error in _ERRORS.items()},
         # The body is not a parameter: FastAPI would validate it without bounds.
         openapi_extra={

@@ -41,7 +41,7 @@ class ClosedError(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class Job(Generic[Key, Given, Made]):
+class PendingSentences(Generic[Key, Given, Made]):
     """The sentences of one client, and the future with their results."""
 
     key: Key
@@ -64,7 +64,7 @@ class Job(Generic[Key, Given, Made]):
 class _Item(Generic[Key, Given, Made]):
     """One sentence of a job."""
 
-    job: Job[Key, Given, Made]
+    job: PendingSentences[Key, Given, Made]
     index: int
 
     @property
@@ -149,13 +149,13 @@ class Batcher(Generic[Key, Given, Made]):
         *,
         client: Hashable = None,
         works: Sequence[int] = (),
-    ) -> Job[Key, Given, Made]:
+    ) -> PendingSentences[Key, Given, Made]:
         """Queue the sentences of one client.
 
         Args:
             key: what sentences of a batch have in common.
             inputs: the sentences.
-            listener: as of `Job`.
+            listener: as of `PendingSentences`.
             client: whose sentences they are.
             works: estimated work of each sentence; 1 by default.
 
@@ -165,7 +165,7 @@ class Batcher(Generic[Key, Given, Made]):
         """
         works = works or [1] * len(inputs)
         now = time.monotonic()
-        job = Job[Key, Given, Made](key, inputs, now, client, works, listener=listener)
+        job = PendingSentences[Key, Given, Made](key, inputs, now, client, works, listener=listener)
         if not inputs:
             job.future.set_result([])
             return job
@@ -182,7 +182,7 @@ class Batcher(Generic[Key, Given, Made]):
             self._changed.notify_all()
         return job
 
-    def _refuse_share(self, job: Job[Key, Given, Made]) -> None:
+    def _refuse_share(self, job: PendingSentences[Key, Given, Made]) -> None:
         """Refuse a job with which its client would have more than its share.
 
         Raises:
@@ -195,7 +195,7 @@ class Batcher(Generic[Key, Given, Made]):
         if pending and sum(item.work for item in pending) + sum(job.works) > self._client_work:
             raise FullError("the texts of this client that are not done need too much work")
 
-    def cancel(self, job: Job[Key, Given, Made]) -> int:
+    def cancel(self, job: PendingSentences[Key, Given, Made]) -> int:
         """Cancel a job whose client is gone; return how many of its sentences were not done."""
         with self._changed:
             if not job.future.cancel():
@@ -220,7 +220,7 @@ class Batcher(Generic[Key, Given, Made]):
             self._changed.notify_all()
         return dropped
 
-    def _drop(self, job: Job[Key, Given, Made]) -> int:
+    def _drop(self, job: PendingSentences[Key, Given, Made]) -> int:
         """Remove a job's sentences from the queue; the caller holds the lock."""
         items = self._waiting.pop(job.client, deque())
         remaining = deque(item for item in items if item.job is not job)
@@ -336,7 +336,7 @@ class Batcher(Generic[Key, Given, Made]):
                 if len(job.outputs) == len(job.inputs) and not job.future.done():
                     job.future.set_result([job.outputs[index] for index in range(len(job.inputs))])
 
-    def _fail(self, job: Job[Key, Given, Made], error: BaseException) -> None:
+    def _fail(self, job: PendingSentences[Key, Given, Made], error: BaseException) -> None:
         """Set a job's exception and drop its remaining sentences; the caller holds the lock."""
         self._drop(job)
         if not job.future.done():

@@ -25,7 +25,7 @@ Unicode = Annotated[str, AfterValidator(_unicode)]
 """Text that can be encoded as UTF-8; JSON escapes may also spell unpaired surrogates."""
 
 
-class Problem(BaseModel):
+class RequestError(BaseModel):
     """One error in a request."""
 
     model_config = _CONFIG
@@ -45,7 +45,7 @@ class Problems(BaseModel):
 
     error: str = Field(examples=["64 is more than the limit of 16"])
     """The first error."""
-    errors: list[Problem]
+    errors: list[RequestError]
     """Every error."""
 
 
@@ -75,7 +75,7 @@ def _without_defaults(schema: dict[str, Any]) -> None:
         field.pop("default", None)
 
 
-class SearchOptions(MaskFields, SampleFields, BeamSearch):
+class RequestOptions(MaskFields, SampleFields, BeamSearch):
     """Search settings of a request; the server's settings apply to omitted ones.
 
     Those of another search than the server's replace it: `temperature` samples, and `metric`
@@ -97,12 +97,12 @@ class SearchOptions(MaskFields, SampleFields, BeamSearch):
     """Outputs that are compared with all others by `metric`, the most probable ones."""
 
     @model_validator(mode="after")
-    def _has_room(self) -> SearchOptions:
+    def _has_room(self) -> RequestOptions:
         # Conflicts can be checked only after merging with the server's settings.
         return self
 
     @model_validator(mode="after")
-    def _groups_are_equal(self) -> SearchOptions:
+    def _groups_are_equal(self) -> RequestOptions:
         return self
 
 
@@ -135,7 +135,7 @@ class Ask(BaseModel):
         BeforeValidator(_as_list, json_schema_input_type=str | Text | list[str | Text]),
     ]
     """One text or a list of texts, each a string or an object."""
-    search: SearchOptions = SearchOptions()
+    search: RequestOptions = RequestOptions()
     """Search settings; the server's settings apply to omitted ones."""
     alignment: bool = False
     """Whether to return the alignment of source tokens to output tokens."""
@@ -164,7 +164,7 @@ class Output(BaseModel):
     """Pairs of a source token and an output token, counted from 0; only if requested."""
 
 
-class Result(BaseModel):
+class TextTranslations(BaseModel):
     """Translations of one text."""
 
     model_config = _CONFIG
@@ -181,12 +181,12 @@ class Result(BaseModel):
     """Best first; none for an empty text."""
 
 
-class Answer(BaseModel):
+class TranslationList(BaseModel):
     """Translations, in the order of the texts."""
 
     model_config = _CONFIG
 
-    results: list[Result]
+    results: list[TextTranslations]
 
 
 class LibreAnswer(BaseModel):
@@ -225,13 +225,13 @@ def known_keys(where: Sequence[str | int]) -> list[str]:
     forms: dict[tuple[str, ...], type[BaseModel]] = {
         (): Ask,
         ("source",): Text,
-        ("search",): SearchOptions,
+        ("search",): RequestOptions,
     }
     return list(forms[names].model_fields) if names in forms else []
 
 
 def merged(
-    defaults: PredictorSettings, requested: SearchOptions, limits: Limits
+    defaults: PredictorSettings, requested: RequestOptions, limits: Limits
 ) -> PredictorSettings:
     """Return the settings to serve a request with.
 
@@ -272,7 +272,7 @@ MOST: Mapping[str, float] = {
 
 def too_much(
     ask: Ask, search: PredictorSettings, defaults: PredictorSettings, limits: Limits
-) -> list[Problem]:
+) -> list[RequestError]:
     """Return a problem for every value of a request that exceeds a limit.
 
     Args:
@@ -286,7 +286,9 @@ def too_much(
     def check(location: str, unit: str, amount: float, most: float) -> None:
         if amount > most:
             problem = f"{amount:,} {unit}".rstrip() + f" is more than the limit of {most:,}"
-            problems.append(Problem(place=location, problem=problem, help=f"use at most {most:,}"))
+            problems.append(
+                RequestError(place=location, problem=problem, help=f"use at most {most:,}")
+            )
 
     check("/source", "texts", len(ask.source), limits.texts)
     for index, text in enumerate(ask.source[: limits.texts]):

@@ -16,7 +16,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ...plugin import LinesSettings, MtdataSettings
-from .forms import Ask, Problem, SearchOptions, Text, Unicode
+from .forms import Ask, RequestError, RequestOptions, Text, Unicode
 
 if TYPE_CHECKING:
     from ...plugin import Split
@@ -126,16 +126,16 @@ class LibreAsk(BaseModel):
 
     def ask(self) -> Ask:
         """Return the request in the server's own form, with a text for each line of `q`."""
-        search = SearchOptions(nbest=self.alternatives + 1) if self.alternatives else None
+        search = RequestOptions(nbest=self.alternatives + 1) if self.alternatives else None
         lines = [Text(text=line) for text in self.q for line in _lines(text)]
         return Ask(source=lines, **({"search": search} if search else {}))
 
-    def problems(self, languages: Languages | None) -> list[Problem]:
+    def problems(self, languages: Languages | None) -> list[RequestError]:
         """Return a problem for each language that the model does not have."""
         if languages is None:
             return []
         return [
-            Problem(
+            RequestError(
                 place=f"/{name}",
                 problem=f"'{value}' is not supported",
                 help=f"the model translates from {languages.source} to {languages.target}",
@@ -152,7 +152,7 @@ def _lines(text: str) -> list[str]:
     return _ENDS.split(text)[::2]
 
 
-def in_libre_places(problems: Sequence[Problem], q: str | Sequence[str]) -> list[Problem]:
+def in_libre_places(problems: Sequence[RequestError], q: str | Sequence[str]) -> list[RequestError]:
     """Return problems of a request in the server's own form with their places in `q`.
 
     Args:

@@ -25,8 +25,8 @@ from ...runtime.compile.decoder import passes_of, steps_of, use_passes, use_step
 from ...runtime.decode.predictors.text import TextPredictor, row_of_line
 from ...runtime.model.records import Details, text_records
 from .answers import LOG
-from .batcher import Batcher, Cancelled, ClosedError, Job
-from .forms import Ask, Problem, merged, too_much
+from .batcher import Batcher, Cancelled, ClosedError, PendingSentences
+from .forms import Ask, RequestError, merged, too_much
 from .libre import Languages, languages_of
 from .limits import Limits
 from .metrics import Metrics
@@ -64,7 +64,7 @@ def _languages(model: Model) -> Languages | None:
 class RefusedError(Exception):
     """A rejected request, with the status of the response."""
 
-    def __init__(self, status: int, problems: Sequence[Problem]) -> None:
+    def __init__(self, status: int, problems: Sequence[RequestError]) -> None:
         """Store the status and all problems."""
         super().__init__(status, *problems)
         self.status, self.problems = status, list(problems)
@@ -182,7 +182,7 @@ class Service:
         *,
         client: str = "",
         accepted: bool = False,
-    ) -> Job[Work, Mapping[str, Any], Made]:
+    ) -> PendingSentences[Work, Mapping[str, Any], Made]:
         """Check a request and queue its sentences.
 
         Args:
@@ -213,7 +213,7 @@ class Service:
         self.metrics.tokens.labels("source").inc(read)
         return job
 
-    def cancel(self, job: Job[Work, Mapping[str, Any], Made]) -> None:
+    def cancel(self, job: PendingSentences[Work, Mapping[str, Any], Made]) -> None:
         """Drop the sentences of a job that is not done, and count them."""
         if not job.future.done():
             self.metrics.dropped.inc(self.batcher.cancel(job))
@@ -222,7 +222,9 @@ class Service:
         try:
             reading_source(self.model.graph, self.model.module)
         except InputError as error:
-            problem = Problem(place="/alignment", problem=error.problem, help="set it to false")
+            problem = RequestError(
+                place="/alignment", problem=error.problem, help="set it to false"
+            )
             raise RefusedError(422, [problem]) from None
 
     def _search(self, ask: Ask) -> PredictorSettings:
@@ -230,12 +232,12 @@ class Service:
             return merged(self.default_strategy, ask.search, self.limits)
         except InputError as error:
             help_ = error.help or "see SearchOptions in /openapi.json"
-            problem = Problem(place=str(error.location), problem=error.problem, help=help_)
+            problem = RequestError(place=str(error.location), problem=error.problem, help=help_)
             raise RefusedError(422, [problem]) from None
 
     def _too_long(
         self, ask: Ask, search: PredictorSettings
-    ) -> tuple[list[Problem], list[int], int]:
+    ) -> tuple[list[RequestError], list[int], int]:
         """Return what is too much in tokens or work, the work of each text, and all tokens read."""
         predictor, most, problems = self.predictor, self.limits.tokens, []
         works: list[int] = []
@@ -250,10 +252,10 @@ class Service:
                     location = f"/source/{index}/{name}"
                     problem = f"{count:,} tokens is more than the limit of {most:,}"
                     help_ = "send its sentences separately" if name == "text" else "use less text"
-                    problems.append(Problem(place=location, problem=problem, help=help_))
+                    problems.append(RequestError(place=location, problem=problem, help=help_))
         if (work := sum(works)) > self.limits.work and not problems:
             problems.append(
-                Problem(
+                RequestError(
                     place="/source",
                     problem=f"the request needs an estimated work of {work:,}, more than the limit"
                     f" of {self.limits.work:,}",

@@ -20,9 +20,9 @@ from pydantic import ValidationError
 
 from ...plugin import InputError
 from .answers import LOG, answer, busy, one_problem, problems_of, stopping
-from .batcher import ClosedError, FullError, Job
+from .batcher import ClosedError, FullError, PendingSentences
 from .body import BodyError, parse
-from .forms import Ask, Problem
+from .forms import Ask, RequestError
 from .libre import Languages, LibreAsk, in_libre_form, in_libre_places
 from .limits import Limits
 from .service import Made, RefusedError, Service
@@ -52,7 +52,7 @@ def read_ask(payload: Any, limits: Limits, languages: Languages | None = None) -
     if isinstance(texts, list) and len(texts) > limits.texts:
         problem = f"{len(texts):,} texts is more than the limit of {limits.texts:,}"
         help_ = f"use at most {limits.texts:,}"
-        raise RefusedError(422, [Problem(place=f"/{key}", problem=problem, help=help_)])
+        raise RefusedError(422, [RequestError(place=f"/{key}", problem=problem, help=help_)])
     try:
         if not libre:
             return Ask.model_validate(payload)
@@ -102,7 +102,7 @@ async def _translated(service: Service, request: Request, payload: Any) -> Respo
         with contextlib.suppress(RuntimeError):  # the loop has closed
             loop.call_soon_threadsafe(done.put_nowait, (index, result))
 
-    def submit() -> tuple[Ask, Job[Any, Any, Any]]:
+    def submit() -> tuple[Ask, PendingSentences[Any, Any, Any]]:
         ask = read_ask(payload, service.limits, service.languages)
         try:
             client = request.client.host if request.client else ""
@@ -129,7 +129,9 @@ async def _translated(service: Service, request: Request, payload: Any) -> Respo
 
 
 async def _lines(
-    service: Service, job: Job[Any, Any, Any], done: asyncio.Queue[tuple[int, Made] | None]
+    service: Service,
+    job: PendingSentences[Any, Any, Any],
+    done: asyncio.Queue[tuple[int, Made] | None],
 ) -> AsyncIterator[bytes]:
     """Yield a line for each result as it is done; if a text fails, a last line with the error."""
     future = asyncio.ensure_future(asyncio.wrap_future(job.future))
@@ -150,7 +152,9 @@ async def _lines(
         service.cancel(job)
 
 
-async def _wait(service: Service, request: Request, job: Job[Any, Any, Any]) -> Response:
+async def _wait(
+    service: Service, request: Request, job: PendingSentences[Any, Any, Any]
+) -> Response:
     """Wait for a job, until its client disconnects or it times out."""
     future = asyncio.ensure_future(asyncio.wrap_future(job.future))
     cancelled = asyncio.ensure_future(_cancelled(request))
@@ -177,7 +181,7 @@ def _made(future: asyncio.Future[list[dict[str, Any]]]) -> Response:
     except ClosedError:
         return stopping()
     except InputError as error:
-        return answer(422, [Problem(place="", problem=str(error.problem), help=error.help)])
+        return answer(422, [RequestError(place="", problem=str(error.problem), help=error.help)])
     except torch.OutOfMemoryError:  # the log says what the server needs
         help_ = "send shorter texts, or search with a smaller beam"
         return one_problem(500, "the model has too little memory for this text", help_)

@@ -40,7 +40,7 @@ from .procedure import (
 )
 
 
-class Change(Settings):
+class RowChange(Settings):
     """What a row changes in the base run."""
 
     doc: str = ""
@@ -75,7 +75,7 @@ class Change(Settings):
         return any(parts)
 
 
-class Ladder(Change):
+class Ladder(RowChange):
     """A family of rows that differ in their size; no row of it is compared with the baseline."""
 
     sizes: Tried = Field(min_length=1)
@@ -126,7 +126,7 @@ class Factor(Settings):
     """Setting of the run, by dotted path, that takes each of `values`."""
     values: tuple[Any, ...] = ()
     """Values of `param` or `set`."""
-    levels: dict[RowName, Change] = Field(default_factory=dict)
+    levels: dict[RowName, RowChange] = Field(default_factory=dict)
     """Changes by name of the level."""
 
     @model_validator(mode="after")
@@ -258,7 +258,7 @@ class StudySettings(Settings):
     """Folder of the data; `null` is `data.root` of the base run."""
     set: dict[str, Any] = Field(default_factory=dict)
     """Settings of the base run that differ in this study, by dotted path."""
-    rows: dict[RowName, Change] = Field(default_factory=dict)
+    rows: dict[RowName, RowChange] = Field(default_factory=dict)
     """Rows by name; the base run is the row `baseline`."""
     grid: Grid | None = None
     """Further rows."""
@@ -380,7 +380,7 @@ class Row:
     """One row of a study."""
 
     name: str
-    change: Change
+    change: RowChange
     at: str
     """JSON Pointer to where the row is written; `""` for the base run."""
     ladder: str = ""
@@ -403,7 +403,7 @@ def rows_of(study: StudySettings, source: str) -> list[Row]:
     Raises:
         SpecError: two rows have one name, there are too many, or levels cannot be combined.
     """
-    rows = [Row(BASELINE, Change(), "")]
+    rows = [Row(BASELINE, RowChange(), "")]
     rows += [Row(name, change, pointer("rows", name)) for name, change in study.rows.items()]
     if study.grid is not None:
         levels = {name: dict(levels_of(factor)) for name, factor in study.grid.factors.items()}
@@ -468,7 +468,7 @@ def rungs(name: str, ladder: Ladder) -> Iterator[Row]:
         tune = ladder.tune
         if ladder.rates == "same" or (ladder.rates == "mup" and number):
             tune = False
-        change = Change(
+        change = RowChange(
             doc=ladder.doc,
             extends=ladder.extends,
             params={**ladder.params, **params},
@@ -501,7 +501,7 @@ def _too_many(total: int, source: str) -> Finding:
     )
 
 
-def levels_of(factor: Factor) -> Iterator[tuple[str, Change]]:
+def levels_of(factor: Factor) -> Iterator[tuple[str, RowChange]]:
     """Yield the levels of a factor by name; equal names of values are numbered."""
     yield from factor.levels.items()
     counts = Counter[str]()
@@ -513,12 +513,12 @@ def levels_of(factor: Factor) -> Iterator[tuple[str, Change]]:
         if counts[short] > 1:
             short = f"{short}-{counts[short]}"
         if factor.param is not None:
-            yield short, Change(params={factor.param: value})
+            yield short, RowChange(params={factor.param: value})
         else:
-            yield short, Change(set={str(factor.set): value})
+            yield short, RowChange(set={str(factor.set): value})
 
 
-_Levels = Mapping[str, Mapping[str, Change]]
+_Levels = Mapping[str, Mapping[str, RowChange]]
 
 
 def _alone(factors: Mapping[str, Factor]) -> list[Row]:
@@ -552,7 +552,7 @@ def _overlap(first: str, other: str) -> bool:
     return f"{first}.".startswith(f"{other}.") or f"{other}.".startswith(f"{first}.")
 
 
-def joined(changes: Sequence[Change], name: str, source: str, at: str = "/grid") -> Change:
+def joined(changes: Sequence[RowChange], name: str, source: str, at: str = "/grid") -> RowChange:
     """Return the changes of several levels together.
 
     Raises:
@@ -593,4 +593,4 @@ def joined(changes: Sequence[Change], name: str, source: str, at: str = "/grid")
                 raise refuse(key)
             merged[key] = value
     docs = [change.doc for change in changes if change.doc]
-    return Change(**{**merged, "doc": " ".join(docs)})
+    return RowChange(**{**merged, "doc": " ".join(docs)})

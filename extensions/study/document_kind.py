@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ...plugin import CheckedDocument, Document, Source
+from ...plugin import CheckedDocument, FileKind, Source
 
 
-class StudyDocument(Document):
+class StudyDocument(FileKind):
     """A study: a table of runs that are compared."""
 
     folders: ClassVar[tuple[str, ...]] = ("studies",)

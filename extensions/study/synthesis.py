@@ -46,7 +46,7 @@ from ...runtime.data.readers.synthetic import PROVENANCE, file_of_field
 from ...runtime.data.vocabularies import file_of
 from ...runtime.system.executors.executor import completed, opened
 from ...runtime.system.strangers import object_in
-from ...runtime.train.device import Place, choose
+from ...runtime.train.device import RunDevice, choose
 from ...specs.files import sha256_of
 from ...specs.wording import describe
 from .jobs import json_text
@@ -322,7 +322,7 @@ def _split_of(rows: Mapping[str, Any]) -> Split:
         ) from None
 
 
-def _opened(checkpoints: Sequence[Path], placement: Place) -> Model:
+def _opened(checkpoints: Sequence[Path], placement: RunDevice) -> Model:
     """Return the model, or the ensemble of several.
 
     Raises:

@@ -37,7 +37,7 @@ from ...plugin import (
     write_beside,
 )
 from ...runtime.model.answering import as_json
-from ...runtime.train.device import Place, choose
+from ...runtime.train.device import RunDevice, choose
 from ...runtime.train.retention import checkpoints
 from .jobs import (
     ERROR,
@@ -69,7 +69,7 @@ def measure(job: Job, run: Run) -> None:
         _measure(job, run, placement)
 
 
-def _measure(job: Job, run: Run, placement: Place) -> None:
+def _measure(job: Job, run: Run, placement: RunDevice) -> None:
     task = job.task
     folder = job.folder / "train" / str(task["checkpoint"])
     model = open_model(

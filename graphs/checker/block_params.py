@@ -25,7 +25,7 @@ from ...specs.wording import converted, error_clause
 from ..ir.block_type import BlockType, Needs, Slot
 from ..ir.graph import Filling, Part
 from .idle_params import Idle, idle_params
-from .records import MISSING, Checker, Context, Findings, StandIn, holds_missing
+from .records import MISSING, CheckContext, Checker, FindingSet, StandIn, holds_missing
 
 _TRIED = (True, False, None, 0.25, 1, 8, 512)
 """Values of which at least two are valid for most params."""
@@ -183,7 +183,7 @@ def read_use(checker: Checker, use: Use, at: str) -> Written | None:
     return Written(block, texts, params, places, is_expression(use.use), unread)
 
 
-def template_named(context: Context, use: Use) -> str:
+def template_named(context: CheckContext, use: Use) -> str:
     """Return the template that a use names, directly or by a block choice, or ``""``."""
     if use.use in context.spec.blocks:
         return use.use
@@ -196,7 +196,7 @@ def template_named(context: Context, use: Use) -> str:
     return ""
 
 
-def is_choice(findings: Findings, key: str, choice: Any, at: str, home: str) -> bool:
+def is_choice(findings: FindingSet, key: str, choice: Any, at: str, home: str) -> bool:
     """Return whether the value of a param is a block choice, and report it if it is not.
 
     Args:
@@ -234,7 +234,7 @@ def is_choice(findings: Findings, key: str, choice: Any, at: str, home: str) -> 
     return isinstance(choice["use"], str)
 
 
-def meant_block(context: Context, key: str) -> str:
+def meant_block(context: CheckContext, key: str) -> str:
     """Return the block that an unknown name most likely means, or ``""``.
 
     A template may have a more similar name.
@@ -359,8 +359,8 @@ def check_choice(checker: Checker, name: str) -> None:
 
 
 def _report_param(
-    context: Context,
-    findings: Findings,
+    context: CheckContext,
+    findings: FindingSet,
     written: Written,
     errors: Sequence[ErrorDetails],
     valid_values: Mapping[str, Any],
@@ -409,7 +409,7 @@ def _inner(value: Any, path: Sequence[int | str]) -> str:
     return at
 
 
-def _corrected(context: Context, error: ErrorDetails, at: str) -> Fix | None:
+def _corrected(context: CheckContext, error: ErrorDetails, at: str) -> Fix | None:
     """Return the fix of a param's value that was written in another type, or without a `=`."""
     value, (expected, _, _) = error["input"], str(error["type"]).partition("_")
     number = expected in ("int", "float", "bool")
@@ -421,7 +421,7 @@ def _corrected(context: Context, error: ErrorDetails, at: str) -> Fix | None:
     return converted(at, expected, value)
 
 
-def _as_slot(context: Context, block: BlockType, name: str) -> str:
+def _as_slot(context: CheckContext, block: BlockType, name: str) -> str:
     """Return how to fill a slot, if an unknown param has the name of a slot or of its block."""
     try:
         params = block.params.model_validate({**block.example})
@@ -442,8 +442,8 @@ def _as_slot(context: Context, block: BlockType, name: str) -> str:
 
 
 def report_other_kind(
-    context: Context,
-    findings: Findings,
+    context: CheckContext,
+    findings: FindingSet,
     slot: Slot,
     part: Filling | BlockType,
     block: BlockType,
@@ -502,7 +502,7 @@ def note_params(
             checker.findings.idle_params.setdefault(at, _fields(written, params, idle[name]))
 
 
-def report_idle(findings: Findings) -> None:
+def report_idle(findings: FindingSet) -> None:
     """Report the params that have no effect anywhere."""
     for at, fields in findings.idle_params.items():
         if at not in findings.active_params:
@@ -515,7 +515,7 @@ def _doubtful(idle: Idle, doubtful: Collection[str]) -> bool:
     return not reads.isdisjoint(doubtful)
 
 
-def _by_override(context: Context, written: Written, idle: Idle) -> bool:
+def _by_override(context: CheckContext, written: Written, idle: Idle) -> bool:
     """Return whether only an override makes a param idle: the spec itself is then correct.
 
     A run or a study that sets `norm` to `none` need not reset the params of the norm.
@@ -527,7 +527,7 @@ def _by_override(context: Context, written: Written, idle: Idle) -> bool:
     )
 
 
-def _overridden(context: Context, written: Written, name: str) -> bool:
+def _overridden(context: CheckContext, written: Written, name: str) -> bool:
     """Return whether the value of a param depends on an override."""
     text = written.texts.get(name, "")
     return is_expression(text) and bool(context.values.overriding(words_in(text)))

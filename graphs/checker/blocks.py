@@ -45,7 +45,7 @@ from .block_params import (
     validated,
 )
 from .positions import at_one_position
-from .records import Checker, Context, Doubts, Findings, StandIn
+from .records import CheckContext, Checker, Doubts, FindingSet, StandIn
 from .signatures import common_signature, typed_signature
 from .template_params import read_setting
 from .wiring import (
@@ -105,13 +105,13 @@ def _place(key: tuple[Any, ...]) -> list[Part]:
     return []
 
 
-def _mistakes(findings: Findings, doubts: Doubts) -> tuple[int, ...]:
+def _mistakes(findings: FindingSet, doubts: Doubts) -> tuple[int, ...]:
     """Return numbers that grow with each mistake that concerns a part."""
     return findings.calls, doubts.misfits, doubts.doubts, len(doubts.unwired)
 
 
 def _key(
-    context: Context, use: Use, inputs: Reads, at: str
+    context: CheckContext, use: Use, inputs: Reads, at: str
 ) -> tuple[tuple[Any, ...] | None, frozenset[str]]:
     """Return everything that the part of a node depends on, and the params that it reads.
 
@@ -126,7 +126,7 @@ def _key(
     return None if None in key else tuple(key), names
 
 
-def _step_axis(context: Context) -> str | None:
+def _step_axis(context: CheckContext) -> str | None:
     """Return the axis along which the spec decodes, or is divided into segments, if any."""
     steps = context.spec.step or context.spec.segments
     return steps.axis if steps else None
@@ -139,7 +139,7 @@ def _types(inputs: Reads) -> Iterator[Any]:
         yield read.type if isinstance(read, Given) and not read.guessed else None
 
 
-def _blocks(context: Context, use: Use, at: str) -> Iterator[Any]:
+def _blocks(context: CheckContext, use: Use, at: str) -> Iterator[Any]:
     """Yield the blocks and params of a use and of those in its slots; None if they are unclear."""
     for inner, below in _uses(use, at):
         block = context.registry.get(inner.use)
@@ -344,7 +344,12 @@ def _with_guesses(block: BlockType, standin: StandIn, sizes: Mapping[str, int]) 
 
 
 def _report_clash(
-    context: Context, findings: Findings, use: Use, key: str, errors: list[ValueError], at: str
+    context: CheckContext,
+    findings: FindingSet,
+    use: Use,
+    key: str,
+    errors: list[ValueError],
+    at: str,
 ) -> None:
     """Report params that do not fit the sizes, unless a mistake in a param explains it."""
     error = errors[0]
@@ -367,7 +372,9 @@ def _report_clash(
     )
 
 
-def _report_unsized(findings: Findings, block: BlockType, name: str, bound: Bound, at: str) -> None:
+def _report_unsized(
+    findings: FindingSet, block: BlockType, name: str, bound: Bound, at: str
+) -> None:
     """Report a graph axis where a block needs a number; unbound names are not reported."""
     axis = bound.get(name)
     if isinstance(axis, str) and axis[:1].isupper():
@@ -472,7 +479,7 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - the local state of `infer_part`
     return fill
 
 
-def _outputs_of(context: Context, part: Filling) -> tuple[str, ...]:
+def _outputs_of(context: CheckContext, part: Filling) -> tuple[str, ...]:
     """Return the names of the outputs of a block or template, whether or not they are typed."""
     if isinstance(part, TemplatePart):
         return tuple(context.spec.blocks[part.key].outputs)
@@ -512,7 +519,7 @@ def _taken(part: Filling) -> frozenset[str]:
 
 
 def _report_untaken(
-    findings: Findings,
+    findings: FindingSet,
     doubts: Doubts,
     block: BlockType,
     fill: dict[str, Filling],
@@ -565,7 +572,7 @@ def _infer_filling(
 
 
 def _check_outputs(
-    findings: Findings, what: str, ports: tuple[str, ...], takes: int, at: str
+    findings: FindingSet, what: str, ports: tuple[str, ...], takes: int, at: str
 ) -> None:
     """Report a block in a slot that has more outputs than the slot takes."""
     if len(ports) <= takes:

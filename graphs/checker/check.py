@@ -18,7 +18,7 @@ from ...specs.findings import (
     respelled,
     with_gap,
 )
-from ...specs.form import Spec, in_order
+from ...specs.form import SpecForm, in_order
 from ...specs.json_tree import parts_of
 from ...specs.load import inlined
 from ...specs.lost_parts import NOTHING, Lost
@@ -41,7 +41,16 @@ from .declarations import (
     within_limits,
 )
 from .decoding import check_segments, check_step, segments_of
-from .records import MISSING, Checker, Context, Doubts, Findings, Memo, TooManyFindingsError, Values
+from .records import (
+    MISSING,
+    CheckContext,
+    Checker,
+    Doubts,
+    FindingSet,
+    Memo,
+    ParamValues,
+    TooManyFindingsError,
+)
 from .scopes import infer_scope, infer_template, template_ports, type_of_text
 from .template_params import Setting, check_declared, inside
 from .weights import check_ties, resolved_rules, ties_fit, united, written_out
@@ -49,7 +58,7 @@ from .wiring import Given
 
 
 def check(
-    spec: Spec,
+    spec: SpecForm,
     registry: Registry,
     overrides: Mapping[str, Any] | None = None,
     *,
@@ -88,7 +97,7 @@ class Explored(NamedTuple):
 
 
 def analyse(
-    spec: Spec,
+    spec: SpecForm,
     registry: Registry,
     overrides: Mapping[str, Any] | None = None,
     *,
@@ -110,7 +119,7 @@ def analyse(
 
 
 def explore(
-    spec: Spec,
+    spec: SpecForm,
     registry: Registry,
     overrides: Mapping[str, Any] | None = None,
     *,
@@ -125,7 +134,7 @@ def explore(
     blocks are unknown, and its wires are those that were written.
     """
     spec, overrides = in_order(spec), in_order(overrides or {})
-    findings, insides = Findings(source, lost), dict[str, Scope]()
+    findings, insides = FindingSet(source, lost), dict[str, Scope]()
     graph: Graph | None = None
     with suppress(TooManyFindingsError):
         checker = _checker(spec, registry, overrides, findings, outer)
@@ -134,17 +143,17 @@ def explore(
 
 
 def _checker(
-    spec: Spec,
+    spec: SpecForm,
     registry: Registry,
     overrides: Mapping[str, Any],
-    findings: Findings,
+    findings: FindingSet,
     outer: tuple[str, ...],
 ) -> Checker:
     """Return the records of a check, after that of names, params, requirements and limits."""
     check_names(spec, findings)
     values = evaluate_params(spec, overrides, findings)
     check_requirements(spec, values, findings)
-    context = Context(
+    context = CheckContext(
         spec=spec,
         registry=registry,
         values=values,
@@ -288,7 +297,7 @@ def _carry_in(checker: Checker, root: Scope) -> None:
     findings.all[:] = [finding for finding in findings.all if finding not in unread]
 
 
-def _check_output_types(context: Context, findings: Findings, root: Scope) -> None:
+def _check_output_types(context: CheckContext, findings: FindingSet, root: Scope) -> None:
     """Report every output whose type is not the declared one."""
     spec = context.spec
     for name, text in spec.output_types.items():
@@ -316,7 +325,7 @@ def _check_output_types(context: Context, findings: Findings, root: Scope) -> No
         )
 
 
-def _inputs(context: Context, findings: Findings) -> dict[str, ValueType | None]:
+def _inputs(context: CheckContext, findings: FindingSet) -> dict[str, ValueType | None]:
     """Return the types of a spec's inputs, which may not contain free names."""
     return {
         name: read_type(context, findings, text, pointer("inputs", name), f"input '{name}'")
@@ -325,7 +334,7 @@ def _inputs(context: Context, findings: Findings) -> dict[str, ValueType | None]
 
 
 def read_type(
-    context: Context, findings: Findings, text: str, at: str, what: str
+    context: CheckContext, findings: FindingSet, text: str, at: str, what: str
 ) -> ValueType | None:
     """Return the type of an input or output of a spec, or report why it is not one.
 
@@ -376,7 +385,7 @@ def read_type(
 _NO_MODEL = "add a node that uses a param with a spec and is not frozen, or remove 'deploy'"
 
 
-def self_contained(spec: Spec, context: Context, memo: Memo) -> Spec:
+def self_contained(spec: SpecForm, context: CheckContext, memo: Memo) -> SpecForm:
     """Return a spec in which complete specs replace the names of the specs that params hold."""
     params = {
         name: inlined(spec.params[name], context.source, loaded)
@@ -420,7 +429,7 @@ def holds_models(root: Scope) -> bool:
     return any(model_of(node) for scope in scopes(root) for node in scope.nodes)
 
 
-def deployed(spec: Spec, root: Scope) -> str | None:
+def deployed(spec: SpecForm, root: Scope) -> str | None:
     """Return the node whose model training leaves behind: the only one that it can be, or none."""
     models = [node.name for node in _trained(root)]
     if spec.deploy is not None:
@@ -435,7 +444,9 @@ def _trained(root: Scope) -> Iterator[Node]:
             yield node
 
 
-def loss_weights(spec: Spec, values: Values, root: Scope, findings: Findings) -> dict[str, float]:
+def loss_weights(
+    spec: SpecForm, values: ParamValues, root: Scope, findings: FindingSet
+) -> dict[str, float]:
     """Return the weight of every loss, and report weights that are not numbers."""
     losses = [name for name, type_ in root.gives().items() if type_.kind == "loss"]
     weights = dict.fromkeys(losses, 1.0)
@@ -464,7 +475,7 @@ def loss_weights(spec: Spec, values: Values, root: Scope, findings: Findings) ->
     return weights
 
 
-def check_objective(spec: Spec, graph: Graph, findings: Findings) -> None:
+def check_objective(spec: SpecForm, graph: Graph, findings: FindingSet) -> None:
     """Report what is wrong with the losses and the models of an objective."""
     trained = [node.name for node in _trained(graph.root)]
     if spec.deploy is not None and spec.deploy not in trained and spec.deploy in spec.nodes:
@@ -504,7 +515,7 @@ def check_objective(spec: Spec, graph: Graph, findings: Findings) -> None:
             _check_outputs(spec, graph.root, node, findings)
 
 
-def _check_counted(graph: Graph, findings: Findings) -> None:
+def _check_counted(graph: Graph, findings: FindingSet) -> None:
     """Report losses inside templates whose items cannot be counted before the templates run."""
     for at, problem in dict(uncountable(graph.root)).items() if graph.losses else ():
         findings.report(
@@ -517,7 +528,7 @@ def _check_counted(graph: Graph, findings: Findings) -> None:
         )
 
 
-def _check_outputs(spec: Spec, root: Scope, node: Node, findings: Findings) -> None:
+def _check_outputs(spec: SpecForm, root: Scope, node: Node, findings: FindingSet) -> None:
     """Report outputs of a model that nothing reads although they have parameters of their own."""
     model = model_of(node)
     if model is None:

@@ -14,25 +14,25 @@ from ...specs.expressions import ExpressionError, evaluate, is_expression, names
 from ...specs.findings import did_you_mean, pointer
 from ...specs.form import (
     BUDGETS,
-    RepeatNode,
+    RepeatedTemplate,
     ShareNode,
-    Spec,
+    SpecForm,
     Use,
 )
 from ...specs.load import in_place_of
 from ..ir.arguments import is_reserved
 from ..ir.graph import Graph, Scope, reached, unread
-from .records import MISSING, Context, Doubts, Findings, Values, evaluation_order
+from .records import MISSING, CheckContext, Doubts, FindingSet, ParamValues, evaluation_order
 from .weights import MOST_NODES, least_size
 
 if TYPE_CHECKING:
-    from ..cost.budgets import Measure
+    from ..cost.budgets import GraphSize
 
 ATTRIBUTES = frozenset({"training", "batched", "casts"})
 """Words that may not be a node: what torch and training set in every module."""
 
 
-def check_names(spec: Spec, findings: Findings) -> None:
+def check_names(spec: SpecForm, findings: FindingSet) -> None:
     """Report nodes that hide what modules set, inputs that cannot be arguments, and sizes."""
     scopes = {"": spec.nodes, **{pointer("blocks", n): t.nodes for n, t in spec.blocks.items()}}
     for at, nodes in scopes.items():
@@ -45,7 +45,7 @@ def check_names(spec: Spec, findings: Findings) -> None:
         _refuse(findings, "param", name, pointer("params", name))
 
 
-def _refuse(findings: Findings, what: str, name: str, at: str) -> None:
+def _refuse(findings: FindingSet, what: str, name: str, at: str) -> None:
     findings.report(
         code="N09",
         at=at,
@@ -54,7 +54,9 @@ def _refuse(findings: Findings, what: str, name: str, at: str) -> None:
     )
 
 
-def evaluate_params(spec: Spec, overrides: Mapping[str, Any], findings: Findings) -> Values:
+def evaluate_params(
+    spec: SpecForm, overrides: Mapping[str, Any], findings: FindingSet
+) -> ParamValues:
     """Return the values of a spec's params, which resolve the rest of the spec.
 
     Args:
@@ -63,7 +65,7 @@ def evaluate_params(spec: Spec, overrides: Mapping[str, Any], findings: Findings
         findings: receives what is wrong.
 
     Returns:
-        The values by name, and the `Values` that resolve the rest of the spec.
+        The values by name, and the `ParamValues` that resolve the rest of the spec.
     """
     for name in overrides:
         if name not in spec.params:
@@ -77,13 +79,13 @@ def evaluate_params(spec: Spec, overrides: Mapping[str, Any], findings: Findings
     for name, value in overrides.items():
         if name in spec.params:
             written[name] = in_place_of(spec.params[name], value)
-    values = Values(written, findings, overrides)
+    values = ParamValues(written, findings, overrides)
     for name in evaluation_order(written, findings, "/params"):
         values.resolved[name] = values.resolve(written[name], pointer("params", name))
     return values
 
 
-def check_requirements(spec: Spec, values: Values, findings: Findings) -> None:
+def check_requirements(spec: SpecForm, values: ParamValues, findings: FindingSet) -> None:
     """Report every requirement on a spec's params that does not hold."""
     for index, text in enumerate(spec.require):
         if not words_in(text) & BUDGETS.keys():
@@ -91,7 +93,7 @@ def check_requirements(spec: Spec, values: Values, findings: Findings) -> None:
 
 
 def check_budget(
-    text: str, index: int, values: Values, findings: Findings, sizes: Mapping[str, Measure]
+    text: str, index: int, values: ParamValues, findings: FindingSet, sizes: Mapping[str, GraphSize]
 ) -> None:
     """Report a requirement on the size of a graph that does not hold.
 
@@ -114,7 +116,7 @@ _FACTORS = (1.25, 2, 10, 1_000)
 """Factors by which a graph may be larger than the part of it that is known."""
 
 
-def _fails_above(text: str, values: Values, least: Iterable[str]) -> bool:
+def _fails_above(text: str, values: ParamValues, least: Iterable[str]) -> bool:
     """Return whether a requirement does not hold either for larger values of some names."""
     for factor in _FACTORS:
         sizes = {name: int(values.resolved[name] * factor) + 1 for name in least}
@@ -129,8 +131,8 @@ def _fails_above(text: str, values: Values, least: Iterable[str]) -> bool:
 def _check_requirement(
     text: str,
     index: int,
-    values: Values,
-    findings: Findings,
+    values: ParamValues,
+    findings: FindingSet,
     least: frozenset[str] = frozenset(),
     more: tuple[str, ...] = (),
 ) -> None:
@@ -189,7 +191,7 @@ DEEPEST = 32
 """Maximum nesting depth of templates."""
 
 
-def templates_used(spec: Spec, params: Mapping[str, Any]) -> dict[str, set[str]]:
+def templates_used(spec: SpecForm, params: Mapping[str, Any]) -> dict[str, set[str]]:
     """Return which templates each template uses; ``""`` is the spec itself.
 
     Args:
@@ -206,7 +208,7 @@ def templates_used(spec: Spec, params: Mapping[str, Any]) -> dict[str, set[str]]
     return {name: spec.blocks.keys() & used for name, used in uses.items()}
 
 
-def unused_templates(spec: Spec, params: Mapping[str, Any]) -> list[str]:
+def unused_templates(spec: SpecForm, params: Mapping[str, Any]) -> list[str]:
     """Return the templates that nothing uses, except those that only unused templates use."""
     uses = templates_used(spec, params)
     unused = uses.keys() - reached("", uses)
@@ -214,7 +216,7 @@ def unused_templates(spec: Spec, params: Mapping[str, Any]) -> list[str]:
     return sorted(min(part) for part in unread(read))
 
 
-def within_limits(root: Scope, findings: Findings) -> bool:
+def within_limits(root: Scope, findings: FindingSet) -> bool:
     """Return whether a graph may be expanded, and report a node that stands for too many."""
     if root.size() <= MOST_NODES:
         return True
@@ -229,7 +231,7 @@ def within_limits(root: Scope, findings: Findings) -> bool:
     return False
 
 
-def ignored_inputs(spec: Spec) -> dict[str, set[str]]:
+def ignored_inputs(spec: SpecForm) -> dict[str, set[str]]:
     """Return the inputs of templates that only other copies of a repeat need to read.
 
     All copies get the same wires: a template that replaces single copies may ignore any, and that
@@ -238,7 +240,7 @@ def ignored_inputs(spec: Spec) -> dict[str, set[str]]:
     ignored: dict[str, set[str]] = {}
     scopes = [spec.nodes, *(template.nodes for template in spec.blocks.values())]
     for node in (node for scope in scopes for node in scope.values()):
-        if isinstance(node, RepeatNode):
+        if isinstance(node, RepeatedTemplate):
             for name in spec.blocks.keys() & {*node.instead.values()} - {node.block}:
                 template = spec.blocks[name]
                 wires = (wire for inner in template.nodes.values() for wire in inner.in_.values())
@@ -247,11 +249,11 @@ def ignored_inputs(spec: Spec) -> dict[str, set[str]]:
     return ignored
 
 
-def _templates_of(node: Use | RepeatNode | ShareNode, params: Mapping[str, Any]) -> list[str]:
+def _templates_of(node: Use | RepeatedTemplate | ShareNode, params: Mapping[str, Any]) -> list[str]:
     """Return every name that a node uses, slots and block choices for templates included."""
     if isinstance(node, ShareNode):
         return []
-    if isinstance(node, RepeatNode):
+    if isinstance(node, RepeatedTemplate):
         return [node.block, *node.instead.values(), *_chosen_in(node.params)]
     chosen = params.get(node.use[1:].strip()) if is_expression(node.use) else None
     use = chosen.get("use") if isinstance(chosen, dict) else node.use
@@ -272,7 +274,7 @@ def _rough(count: int) -> str:
 
 
 def check_budgets(
-    graph: Graph, context: Context, findings: Findings, doubts: Doubts, *, small: bool
+    graph: Graph, context: CheckContext, findings: FindingSet, doubts: Doubts, *, small: bool
 ) -> None:
     """Report every requirement on the size of a graph that does not hold or cannot be checked.
 
@@ -289,7 +291,7 @@ def check_budgets(
     spec = context.spec
     wrong = bool(findings.all or context.lost.places)
     decodes = all(finding.code not in ("D01", "N05") for finding in findings.all)
-    measures: dict[str, Measure] = {}
+    measures: dict[str, GraphSize] = {}
     for index, text in enumerate(spec.require):
         reads = words_in(text) & BUDGETS.keys()
         if not reads or reads & spec.params.keys():  # a param with that name is reported
@@ -304,7 +306,9 @@ def check_budgets(
         check_budget(text, index, context.values, findings, sizes)
 
 
-def _keeps(graph: Graph, context: Context, findings: Findings, text: str, index: int) -> bool:
+def _keeps(
+    graph: Graph, context: CheckContext, findings: FindingSet, text: str, index: int
+) -> bool:
     """Return whether the decoding state of a graph is known, or report why it is not."""
     from ..cost.decode_state import blocks_without_formula  # noqa: PLC0415 - few specs have budgets
 
@@ -324,20 +328,20 @@ def _keeps(graph: Graph, context: Context, findings: Findings, text: str, index:
 
 
 def _measured(
-    name: str, graph: Graph, context: Context, doubts: Doubts, *, wrong: bool, small: bool
-) -> Measure:
+    name: str, graph: Graph, context: CheckContext, doubts: Doubts, *, wrong: bool, small: bool
+) -> GraphSize:
     """Return a size of a graph, or the size that it has at least whatever the mistakes."""
     from ..cost.budgets import (  # noqa: PLC0415 - few specs have budgets
-        Measure,
+        GraphSize,
         measured_flops,
         measured_state,
     )
 
     if not small:
-        return Measure(0, exact=False)
+        return GraphSize(0, exact=False)
     if name == "parameters":
         least = least_size(context, doubts, graph)
-        return Measure(graph.parameters() if least is None else least, exact=least is None)
+        return GraphSize(graph.parameters() if least is None else least, exact=least is None)
     doubtful = doubts.unsized | doubts.unnamed
     certain = (lambda at: at not in doubtful) if wrong else None
     measure = measured_flops if name == "flops" else measured_state

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...specs.findings import did_you_mean, pointer, respelled
-from ...specs.form import Spec
+from ...specs.form import SpecForm
 from ..ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope, TemplatePart
 from ..ir.leads import lead_of, lead_of_axis, leads_of, longest_lead, measured, moves_along
-from ..ir.state_tensor import Segments
+from ..ir.state_tensor import DocumentSegments
 from ..ir.traverse import holds_model, model_of, moving_ports, moving_values, root_moving
 from ..ir.value_type import is_known, names_of, time_axes
 from .pairs import (
-    Obstacle,
+    DecodingObstacle,
     Pairs,
     into_slot,
     pairs_out,
@@ -28,17 +28,19 @@ from .pairs import (
     slot_obstacles,
     summed_names,
 )
-from .records import MISSING, Checker, Findings, Values
+from .records import MISSING, Checker, FindingSet, ParamValues
 
 
-def find_obstacles(graph: Graph) -> Iterator[Obstacle]:
+def find_obstacles(graph: Graph) -> Iterator[DecodingObstacle]:
     """Yield every node that reads later positions of the step axis, or drops the axis."""
     axis = graph.step_axis
     if axis is None:
         return
     starts = root_moving(graph)
     if not starts and not any(moves_along(type_, axis) for type_ in graph.inputs.values()):
-        yield Obstacle("/step/axis", "no input has that axis", f"give an input a type with {axis}")
+        yield DecodingObstacle(
+            "/step/axis", "no input has that axis", f"give an input a type with {axis}"
+        )
         return
     obstacles, moving, outputs = _in_scope(graph.root, starts, axis, Pairs())
     yield from obstacles or _leads(graph, starts, moving, axis)
@@ -46,12 +48,12 @@ def find_obstacles(graph: Graph) -> Iterator[Obstacle]:
     for port in () if obstacles else outputs.names:
         problem = f"its output has pairs of positions of {axis}"
         help_ = "sum over the keys first, with einsum@1 after a causal softmax@1"
-        yield Obstacle(nodes[graph.root.outputs[port].partition(".")[0]].at, problem, help_)
+        yield DecodingObstacle(nodes[graph.root.outputs[port].partition(".")[0]].at, problem, help_)
 
 
 def _leads(
     graph: Graph, starts: frozenset[str], moving: frozenset[str], axis: str
-) -> Iterator[Obstacle]:
+) -> Iterator[DecodingObstacle]:
     """Yield the outputs with positions before the first step, and a lead of unknown length."""
     for name, value in graph.root.outputs.items():
         type_ = graph.root.type_of(value)
@@ -59,17 +61,17 @@ def _leads(
             problem = f"output '{name}' is {type_}, with {lead} positions before those of {axis}"
             how = f"'start': {lead}" if isinstance(lead, int) else "what precedes wired to 'before'"
             help_ = f"drop them with a slice@1 that has {how}"
-            yield Obstacle(pointer("outputs", name), problem, help_)
+            yield DecodingObstacle(pointer("outputs", name), problem, help_)
     names = names_of(longest_lead(graph.root, axis))
     for name in sorted(names - measured(graph, starts, names).keys()):
         problem = f"{name} positions come before those of {axis}, and no fixed input tells how many"
         help_ = f"give an input without {axis} the axis {name}"
-        yield Obstacle("/step/axis", problem, help_)
+        yield DecodingObstacle("/step/axis", problem, help_)
 
 
 def _in_scope(
     scope: Scope, starts: frozenset[str], axis: str, pairs: Pairs
-) -> tuple[list[Obstacle], frozenset[str], Pairs]:
+) -> tuple[list[DecodingObstacle], frozenset[str], Pairs]:
     """Return the obstacles of a scope, the values that move, and the outputs with pairs.
 
     The outputs of an obstacle count as fixed, so that the nodes that read them are not reported.
@@ -83,7 +85,7 @@ def _in_scope(
     results = scope.results.setdefault(f"{__name__}.in_scope", {})
     key = starts, axis, pairs
     if key not in results:
-        moving, obstacles = set(starts), list[Obstacle]()
+        moving, obstacles = set(starts), list[DecodingObstacle]()
         typed = {name for name, type_ in scope.inputs.items() if is_known(type_)}
         for node in scope.nodes:
             typed.update(f"{node.name}.{port}" for port, t in node.outputs.items() if is_known(t))
@@ -101,11 +103,11 @@ def _in_scope(
                 pairs = pairs.beside(of_outputs.of(node))
                 moving.update(f"{node.name}.{port}" for port in outputs)
         results[key] = obstacles, frozenset(moving), pairs.at(scope.outputs)
-    known_results: tuple[list[Obstacle], frozenset[str], Pairs] = results[key]
+    known_results: tuple[list[DecodingObstacle], frozenset[str], Pairs] = results[key]
     return known_results
 
 
-def _rows_of_steps(node: BlockNode, ports: frozenset[str], axis: str) -> Iterator[Obstacle]:
+def _rows_of_steps(node: BlockNode, ports: frozenset[str], axis: str) -> Iterator[DecodingObstacle]:
     """Yield an obstacle if a block has a row for each position of the step axis."""
     for port in node.part.signature.measured:
         type_, outputs = node.part.inputs.get(port), node.outputs.values()
@@ -116,12 +118,14 @@ def _rows_of_steps(node: BlockNode, ports: frozenset[str], axis: str) -> Iterato
             and any(lead[0] in output.axes for output in outputs)
         ):
             problem = f"the rows of {node.part.key} are positions of {axis}"
-            yield Obstacle(node.at, problem, "wire a value whose first axis is that of the batch")
+            yield DecodingObstacle(
+                node.at, problem, "wire a value whose first axis is that of the batch"
+            )
 
 
 def _in_node(
     node: Node, ports: frozenset[str], axis: str, pairs: Pairs
-) -> tuple[list[Obstacle], frozenset[str], Pairs]:
+) -> tuple[list[DecodingObstacle], frozenset[str], Pairs]:
     """Return the obstacles of a node, its outputs that move, and those with pairs.
 
     Args:
@@ -165,7 +169,7 @@ def _takes(node: Node, port: str, axis: str) -> bool:
 
 def _in_part(
     part: Part, ports: frozenset[str], axis: str, at: str, pairs: Pairs
-) -> tuple[list[Obstacle], Pairs]:
+) -> tuple[list[DecodingObstacle], Pairs]:
     """Return why a block cannot be computed step by step, and its outputs with pairs.
 
     Args:
@@ -196,12 +200,12 @@ def _in_part(
             help_ = f"{advice}wire it to values without {axis}"
             if part.signature.passes_on:
                 help_ = f"let the value with {axis} come last, and the others not depend on it"
-            obstacles.append(Obstacle(at, problem, help_))
+            obstacles.append(DecodingObstacle(at, problem, help_))
     for port in sorted(ports):
         type_ = part.inputs.get(port)
         if type_ is not None and not moves_along(type_, axis):
             problem = f"port '{port}' of {key} depends on {axis} but no longer has that axis"
-            obstacles.append(Obstacle(at, problem, f"keep {axis} until the output"))
+            obstacles.append(DecodingObstacle(at, problem, f"keep {axis} until the output"))
     obstacles += [] if obstacles else _other_leads(part, ports, axis, at)
     obstacles += [] if obstacles else _in_slots(part, ports, axis, at, pairs)
     return obstacles, pairs_out(part, pairs, axis)
@@ -209,7 +213,7 @@ def _in_part(
 
 def _in_slots(
     part: Part, ports: frozenset[str], axis: str, at: str, pairs: Pairs
-) -> Iterator[Obstacle]:
+) -> Iterator[DecodingObstacle]:
     """Yield why what fills the slots of a block cannot be computed step by step."""
     for slot, inner in part.fill.items():
         if axis == part.axes.get(part.signature.slot(slot).steps_over):
@@ -224,21 +228,25 @@ def _in_slots(
             inner_obstacles, _, outputs = _in_scope(inner.body, inside, axis, entering)
         elif inner.stores:
             problem = f"{inner.key} in the slot '{slot}' pairs positions of {axis}"
-            inner_obstacles = [Obstacle(filling_at, problem, "compute it in a template")]
+            inner_obstacles = [DecodingObstacle(filling_at, problem, "compute it in a template")]
             outputs = Pairs()
         else:
             inner_obstacles, outputs = _in_part(inner, inside, axis, filling_at, entering)
         yield from inner_obstacles or slot_obstacles(part, slot, outputs, axis, filling_at)
 
 
-def _other_leads(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[Obstacle]:
+def _other_leads(
+    part: Part, ports: frozenset[str], axis: str, at: str
+) -> Iterator[DecodingObstacle]:
     """Yield an obstacle if a block cannot step because positions come before the first one."""
     inputs = {port: leads_of(part.inputs[port], axis) for port in ports & part.inputs.keys()}
     different = {lead for leads in inputs.values() for lead in leads}
     if len(different) > 1:
         texts = ", ".join(f"{port} {part.inputs[port]}" for port in sorted(inputs))
         problem = f"{part.key} reads other numbers of positions before those of {axis}: {texts}"
-        yield Obstacle(at, problem, "drop the positions that only one of them has with slice@1")
+        yield DecodingObstacle(
+            at, problem, "drop the positions that only one of them has with slice@1"
+        )
         return
     passes = part.signature.passes_on
     for output, type_ in part.outputs.items():
@@ -248,16 +256,16 @@ def _other_leads(part: Part, ports: frozenset[str], axis: str, at: str) -> Itera
             if output not in passes or not ports <= {*passes.values()}:
                 problem = f"{part.key} joins {axis} to other positions than those before it"
                 help_ = f"let the value with {axis} come last, and the others not depend on it"
-                yield Obstacle(at, problem, help_)
+                yield DecodingObstacle(at, problem, help_)
                 return
 
 
-def _without_axis(part: Part, axis: str, at: str) -> Iterator[Obstacle]:
+def _without_axis(part: Part, axis: str, at: str) -> Iterator[DecodingObstacle]:
     """Yield the outputs that do not have the step axis; losses and scores need not have it."""
     for port, type_ in part.outputs.items():
         if not moves_along(type_, axis) and type_.kind not in ("loss", "score"):
             problem = f"output '{port}' of {part.block.key} depends on {axis} but lacks that axis"
-            yield Obstacle(at, problem, f"keep {axis} until the output")
+            yield DecodingObstacle(at, problem, f"keep {axis} until the output")
 
 
 def check_step(graph: Graph, checker: Checker, *, complete: bool) -> None:
@@ -266,7 +274,7 @@ def check_step(graph: Graph, checker: Checker, *, complete: bool) -> None:
     If that axis is wrong, the graph is checked along the only time axis of its outputs.
     """
     axis, report, spec = graph.step_axis, checker.findings.report, checker.context.spec
-    obstacles: list[Obstacle] = []
+    obstacles: list[DecodingObstacle] = []
     if checker.context.lost.covers(pointer("axes", str(axis))):
         return
     if axis not in spec.axes:
@@ -290,7 +298,9 @@ def check_step(graph: Graph, checker: Checker, *, complete: bool) -> None:
         moving = moving_values(graph.root, root_moving(graph))
         if complete and not obstacles and moving.isdisjoint(graph.root.outputs.values()):
             help_ = f"give 'outputs' a value that depends on {axis}"
-            obstacles.append(Obstacle("/step/axis", "no output depends on that axis", help_))
+            obstacles.append(
+                DecodingObstacle("/step/axis", "no output depends on that axis", help_)
+            )
     wrong = spec.axes.get(str(axis)) != "time" or any(o.at == "/step/axis" for o in obstacles)
     likely_axis = _step_of_outputs(graph, spec) if wrong else ""
     if likely_axis and likely_axis != axis:
@@ -311,7 +321,7 @@ def check_step(graph: Graph, checker: Checker, *, complete: bool) -> None:
             )
 
 
-def _step_of_outputs(graph: Graph, spec: Spec) -> str:
+def _step_of_outputs(graph: Graph, spec: SpecForm) -> str:
     """Return the only time axis that all outputs of a graph have, or ``""``."""
     axes = [set(type_.axes) for type_ in graph.outputs.values()]
     times = time_axes(spec.axes)
@@ -319,7 +329,9 @@ def _step_of_outputs(graph: Graph, spec: Spec) -> str:
     return shared[0] if len(shared) == 1 else ""
 
 
-def segments_of(spec: Spec, values: Values, findings: Findings) -> Segments | None:
+def segments_of(
+    spec: SpecForm, values: ParamValues, findings: FindingSet
+) -> DocumentSegments | None:
     """Return the segments of a spec, or None; report a memory that is not a positive integer."""
     if spec.segments is None:
         return None
@@ -335,10 +347,10 @@ def segments_of(spec: Spec, values: Values, findings: Findings) -> Segments | No
             help="write how many earlier positions are kept, such as 128",
         )
         return None
-    return Segments(spec.segments.axis, memory)
+    return DocumentSegments(spec.segments.axis, memory)
 
 
-def check_segments(spec: Spec, graph: Graph, findings: Findings) -> None:
+def check_segments(spec: SpecForm, graph: Graph, findings: FindingSet) -> None:
     """Report why an objective cannot be computed segment by segment."""
     if graph.segments is None:
         return
@@ -367,7 +379,7 @@ def check_segments(spec: Spec, graph: Graph, findings: Findings) -> None:
     obstacles = list(find_obstacles(along)) or [*_models(along), *_states(along)]
     if not obstacles and longest_lead(graph.root, axis):
         problem = f"other positions come before those of {axis}, which later segments do not have"
-        obstacles = [Obstacle("/segments/axis", problem, "remove them, or 'segments'")]
+        obstacles = [DecodingObstacle("/segments/axis", problem, "remove them, or 'segments'")]
     for obstacle in obstacles:
         at = "/segments/axis" if obstacle.at == "/step/axis" else obstacle.at
         findings.report(
@@ -378,10 +390,10 @@ def check_segments(spec: Spec, graph: Graph, findings: Findings) -> None:
         )
 
 
-def _models(graph: Graph) -> Iterator[Obstacle]:
+def _models(graph: Graph) -> Iterator[DecodingObstacle]:
     """Yield an obstacle for each model that does not decode along the axis of the segments."""
 
-    def in_scope(scope: Scope, moving_in: frozenset[str]) -> Iterator[Obstacle]:
+    def in_scope(scope: Scope, moving_in: frozenset[str]) -> Iterator[DecodingObstacle]:
         moving = moving_values(scope, moving_in)
         for node in scope.nodes:
             ports, model = moving_ports(node, moving), model_of(node)
@@ -391,12 +403,12 @@ def _models(graph: Graph) -> Iterator[Obstacle]:
             if steps != ports:
                 problem = f"the model '{model.name}' does not decode along it"
                 help_ = f"give the model a 'step' along the axis of {', '.join(sorted(ports))}"
-                yield Obstacle(node.at, problem, help_)
+                yield DecodingObstacle(node.at, problem, help_)
 
     yield from in_scope(graph.root, root_moving(graph))
 
 
-def _states(graph: Graph) -> Iterator[Obstacle]:
+def _states(graph: Graph) -> Iterator[DecodingObstacle]:
     """Yield an obstacle for each block whose state cannot be carried."""
     from ..cost.decode_state import keepers  # noqa: PLC0415 - only segments need the states
 
@@ -412,4 +424,6 @@ def _states(graph: Graph) -> Iterator[Obstacle]:
             name = keeper.path.partition(".")[0]
             problem = f"{keeper.key} at {keeper.path}: {why}"
             help_ = "use a block whose state can be carried, such as attention@1 with relative"
-            yield Obstacle(nodes[name].at, problem, f"{help_} positions and 'cache': \"inputs\"")
+            yield DecodingObstacle(
+                nodes[name].at, problem, f"{help_} positions and 'cache': \"inputs\""
+            )

@@ -49,13 +49,15 @@ from ..ir.graph import (
     leading,
 )
 from ..ir.value_type import UNKNOWN, ValueType, same_type, sizes_of_inputs, substitute
-from .records import MISSING, Checker, Context, Doubts, Findings, holds_missing
+from .records import MISSING, CheckContext, Checker, Doubts, FindingSet, holds_missing
 from .renamed_axes import in_axes
 from .template_params import CopyValues
 from .wiring import Given, Reads, as_meant, fit_ports, report_unknown_ports, report_unwired
 
 
-def read_count(context: Context, findings: Findings, node: form.RepeatNode, at: str) -> Any:
+def read_count(
+    context: CheckContext, findings: FindingSet, node: form.RepeatedTemplate, at: str
+) -> Any:
     """Return the number of copies of a repeat, or `MISSING` if it is wrong and reported."""
     location = at + pointer("repeat")
     count = context.values.resolve(node.repeat, location)
@@ -79,7 +81,7 @@ def read_count(context: Context, findings: Findings, node: form.RepeatNode, at: 
     return MISSING
 
 
-def _written_count(context: Context, count: Any, at: str) -> Fix | None:
+def _written_count(context: CheckContext, count: Any, at: str) -> Fix | None:
     """Return the fix of a number of copies that was written as text, or without a `=`."""
     if isinstance(count, str) and count in context.values.written:
         return replacing(at, f"={count}", certain=True)
@@ -88,7 +90,7 @@ def _written_count(context: Context, count: Any, at: str) -> Fix | None:
 
 def copies_selected(
     checker: Checker,
-    node: form.RepeatNode,
+    node: form.RepeatedTemplate,
     key: str,
     count: Any,
     taken: Mapping[int, str],
@@ -151,7 +153,7 @@ def copies_selected(
 
 
 def _separate(
-    findings: Findings,
+    findings: FindingSet,
     key: str,
     selected: Sequence[int],
     taken: Mapping[int, str],
@@ -174,7 +176,7 @@ def _separate(
 def fit_repeat(
     checker: Checker,
     key: str,
-    node: form.RepeatNode,
+    node: form.RepeatedTemplate,
     count: Any,
     body: Scope,
     others: Mapping[int, Scope],
@@ -227,7 +229,9 @@ def fit_repeat(
     )
 
 
-def check_outputs(checker: Checker, node: form.RepeatNode, body: Scope | None, at: str) -> None:
+def check_outputs(
+    checker: Checker, node: form.RepeatedTemplate, body: Scope | None, at: str
+) -> None:
     """Report outputs of a repeat that are not valid.
 
     Args:
@@ -243,9 +247,9 @@ def check_outputs(checker: Checker, node: form.RepeatNode, body: Scope | None, a
 
 
 def _check_carry(
-    findings: Findings,
+    findings: FindingSet,
     doubts: Doubts,
-    node: form.RepeatNode,
+    node: form.RepeatedTemplate,
     body: Scope | None,
     outputs: Mapping[str, str],
     at: str,
@@ -291,7 +295,7 @@ def _check_carry(
 
 
 def _check_collect(
-    findings: Findings, node: form.RepeatNode, outputs: Mapping[str, str], at: str
+    findings: FindingSet, node: form.RepeatedTemplate, outputs: Mapping[str, str], at: str
 ) -> None:
     """Report collected ports that are not valid."""
     for index, port in enumerate(node.collect):
@@ -314,9 +318,9 @@ def _check_collect(
 
 
 def _check_same(
-    context: Context,
-    findings: Findings,
-    node: form.RepeatNode,
+    context: CheckContext,
+    findings: FindingSet,
+    node: form.RepeatedTemplate,
     body: Scope,
     other: Scope,
     copy: str,
@@ -350,7 +354,7 @@ MOST_HELD = 10_000
 """Maximum number of nodes of all models that a spec holds; copies of a repeat count once."""
 
 
-def model_named(context: Context, use: Use) -> str:
+def model_named(context: CheckContext, use: Use) -> str:
     """Return the param that holds the model which a node uses, or ``""``."""
     name = use.use[1:].strip() if is_expression(use.use) else ""
     return name if holds_spec(context.values.resolved.get(name)) else ""
@@ -523,7 +527,11 @@ def _graph(
 
 
 def _adopt(
-    context: Context, findings: Findings, finding: Finding, model: LoadedSpec | None, home: str
+    context: CheckContext,
+    findings: FindingSet,
+    finding: Finding,
+    model: LoadedSpec | None,
+    home: str,
 ) -> None:
     """Report a finding about a model: in its file, or at the param that sets a wrong value."""
     name = [*parts_of(finding.at), "", ""][1]
@@ -535,7 +543,7 @@ def _adopt(
         findings.all.append(replace(finding, placed=True))
 
 
-def _report_at(findings: Findings, finding: Finding, home: str) -> None:
+def _report_at(findings: FindingSet, finding: Finding, home: str) -> None:
     """Report a finding about a part of the param that holds a model."""
     findings.report(
         code=finding.code,

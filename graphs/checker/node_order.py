@@ -8,27 +8,27 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from ...specs.findings import did_you_mean, nearest, pointer, respelled
-from ...specs.form import RepeatNode, UseNode
+from ...specs.form import RepeatedTemplate, UseNode
 from ...specs.text_edits import Fix, removing, replacing
 from ..ir.graph import circle_in, cycles, ordered, reached
 from ..ir.value_type import Misfit, ValueType, fit
-from .records import Checker, Context, Doubts, Findings
+from .records import CheckContext, Checker, Doubts, FindingSet
 from .wiring import Given
 
 _Wiring = dict[str, list[str]]
 """Each node and the nodes that it reads."""
 _WIRES_SHOWN = 8
 """Maximum number of wires of a cycle in a finding."""
-_Nodes = Mapping[str, UseNode | RepeatNode]
+_Nodes = Mapping[str, UseNode | RepeatedTemplate]
 
 
 def order_nodes(
-    context: Context,
-    findings: Findings,
+    context: CheckContext,
+    findings: FindingSet,
     nodes: _Nodes,
     inputs: Mapping[str, ValueType | None],
     at: str,
-) -> tuple[list[str], dict[str, UseNode | RepeatNode], dict[str, frozenset[str]], bool]:
+) -> tuple[list[str], dict[str, UseNode | RepeatedTemplate], dict[str, frozenset[str]], bool]:
     """Return the nodes of a scope in topological order, and report wires that have no source.
 
     A misspelled wire is replaced by the value that it most likely meant, and a cycle is cut.
@@ -105,8 +105,8 @@ def _cut(wiring: _Wiring, cycle: set[str]) -> None:
 
 
 def report_unknown(
-    context: Context,
-    findings: Findings,
+    context: CheckContext,
+    findings: FindingSet,
     value: str,
     nodes: Collection[str],
     inputs: Collection[str],
@@ -169,7 +169,7 @@ def _meant(value: str, nodes: Collection[str], inputs: Collection[str]) -> tuple
 
 def report_unused(
     checker: Checker,
-    nodes: Mapping[str, UseNode | RepeatNode],
+    nodes: Mapping[str, UseNode | RepeatedTemplate],
     outputs: Mapping[str, str],
     inputs: Collection[str],
     typed_values: Mapping[str, Given | None],
@@ -197,7 +197,7 @@ def report_unused(
     for name in typed_values if checker.doubts.unwired else ():
         by_source.setdefault(name.partition(".")[0], []).append(name)
     for key, node in nodes.items():
-        if isinstance(node, RepeatNode) and not (node.carry or node.collect):
+        if isinstance(node, RepeatedTemplate) and not (node.carry or node.collect):
             continue  # it has no outputs, which W10 reports
         if ("node", key) not in read and not _suits(
             checker.doubts, by_source.get(key, []), typed_values

@@ -19,7 +19,7 @@ from ..ir.value_type import Axis, ValueType
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class DecodingObstacle:
     """A node that prevents decoding step by step, and the reason."""
 
     at: str
@@ -121,7 +121,9 @@ def into_slot(part: Part, slot: str, reads: Pairs, axis: str) -> Pairs:
     return Pairs(reads.names & passed | entries, reads.earlier & passed | zeros)
 
 
-def slot_obstacles(part: Part, slot: str, outputs: Pairs, axis: str, at: str) -> Iterator[Obstacle]:
+def slot_obstacles(
+    part: Part, slot: str, outputs: Pairs, axis: str, at: str
+) -> Iterator[DecodingObstacle]:
     """Yield why a block cannot take back what fills its slot, of which `outputs` has pairs."""
     signature = part.signature.slot(slot)
     port, filling = signature.output.name, part.fill[slot]
@@ -129,7 +131,7 @@ def slot_obstacles(part: Part, slot: str, outputs: Pairs, axis: str, at: str) ->
     if zeros and port not in outputs.earlier:
         problem = f"what fills '{slot}' of {part.key} may not be 0 at later positions of {axis}"
         help_ = "multiply what enters it, as dropout@1 and einsum@1 do, and add nothing"
-        yield Obstacle(at, problem, help_)
+        yield DecodingObstacle(at, problem, help_)
 
 
 def has_pairs(type_: ValueType, axis: str) -> bool:
@@ -137,7 +139,7 @@ def has_pairs(type_: ValueType, axis: str) -> bool:
     return sum(_along(of_value, axis) for of_value in type_.axes) > 1
 
 
-def part_obstacles(part: Part, reads: Pairs, axis: str, at: str) -> Iterator[Obstacle]:
+def part_obstacles(part: Part, reads: Pairs, axis: str, at: str) -> Iterator[DecodingObstacle]:
     """Yield what a step does not know of the pairs that a block reads or computes.
 
     Args:
@@ -150,14 +152,14 @@ def part_obstacles(part: Part, reads: Pairs, axis: str, at: str) -> Iterator[Obs
         takers = frozenset[str]().union(*(_taken(part, slot) for slot in part.fill))
         if not all(port in takers or _takes(part, port, axis) for port in reads.names):
             problem = f"{part.key} reads pairs of positions of {axis}"
-            yield Obstacle(at, problem, "sum over the keys first, with einsum@1")
+            yield DecodingObstacle(at, problem, "sum over the keys first, with einsum@1")
         return
     queries = step_names(part.signature.outputs[0].type, part.axes, axis)[:1]
     for port in part.signature.inputs:
         names = step_names(port.type, part.axes, axis)
         if port.name in part.inputs and len(names) > 1 and queries and names[:1] != queries:
             problem = f"{part.key} exchanges the queries and the keys of {axis}"
-            yield Obstacle(at, problem, "keep the order of the two axes")
+            yield DecodingObstacle(at, problem, "keep the order of the two axes")
     if part.stores:
         yield from _storing(part, axis, at)
 
@@ -186,7 +188,7 @@ def _takes(part: Part, port: str, axis: str) -> bool:
     )
 
 
-def _storing(part: Part, axis: str, at: str) -> Iterator[Obstacle]:
+def _storing(part: Part, axis: str, at: str) -> Iterator[DecodingObstacle]:
     """Yield why a step cannot store the values that a block pairs with its queries."""
     for port in part.signature.inputs:
         axes = [] if port.name not in part.inputs else [*part.inputs[port.name].axes]
@@ -194,10 +196,10 @@ def _storing(part: Part, axis: str, at: str) -> Iterator[Obstacle]:
             rows = bool(axes) and not _along(axes[0], axis) and not isinstance(axes[0], int)
             if not rows or not all(_along(a, axis) or isinstance(a, int) for a in axes[1:]):
                 problem = f"{part.key} cannot store {part.inputs[port.name]} for later steps"
-                yield Obstacle(at, problem, f"give it a batch axis, {axis}, and numbers")
+                yield DecodingObstacle(at, problem, f"give it a batch axis, {axis}, and numbers")
         elif axes and not any(_along(of_value, axis) for of_value in axes):
             problem = f"{part.key} pairs positions of {axis}, and '{port.name}' has none"
-            yield Obstacle(at, problem, f"multiply '{port.name}' in a node of its own")
+            yield DecodingObstacle(at, problem, f"multiply '{port.name}' in a node of its own")
 
 
 def _along(axis: Axis, step: str) -> bool:

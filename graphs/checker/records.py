@@ -27,7 +27,7 @@ from ...specs.findings import (
     too_many,
     with_gap,
 )
-from ...specs.form import Spec, holds_spec, own_part
+from ...specs.form import SpecForm, holds_spec, own_part
 from ...specs.load import LoadedSpec
 from ...specs.lost_parts import NOTHING, Lost
 from ...specs.reader import LARGEST_VALUE, larger
@@ -43,7 +43,7 @@ class TooManyFindingsError(Exception):
 
 
 @dataclass(slots=True)
-class Findings:
+class FindingSet:
     """What is wrong with a spec, each mistake once."""
 
     source: str = ""
@@ -96,11 +96,11 @@ Arguments = Mapping[str, Argument]
 """Params of a template that one use sets, by name."""
 
 
-class Values:
+class ParamValues:
     """The values of the params of a spec or of one use of a template, and those that are read."""
 
     def __init__(
-        self, written: Mapping[str, Any], findings: Findings, overridden: Iterable[str] = ()
+        self, written: Mapping[str, Any], findings: FindingSet, overridden: Iterable[str] = ()
     ) -> None:
         """Start with every param unknown; `findings` receives what is wrong."""
         self.written, self.resolved = written, dict.fromkeys(written, MISSING)
@@ -120,7 +120,7 @@ class Values:
         """Pointers of the values of a template's params."""
         self._findings = findings
 
-    def inside(self, params: Mapping[str, Any], arguments: Arguments, at: str) -> Values:
+    def inside(self, params: Mapping[str, Any], arguments: Arguments, at: str) -> ParamValues:
         """Return the values inside a template: those of the spec, and its own in place of them.
 
         Args:
@@ -265,7 +265,7 @@ class Values:
                 waiting += words_read(self.written[name])
         return visited & self.overridden
 
-    def with_(self, more: Mapping[str, Any]) -> Values:
+    def with_(self, more: Mapping[str, Any]) -> ParamValues:
         """Return a copy with more values, which shares the records of reads and reports."""
         wider = copy(self)
         wider.resolved = {**self.resolved, **more}
@@ -288,7 +288,7 @@ _READERS_SHOWN = 8
 """Maximum number of params of a cycle in a finding."""
 
 
-def evaluation_order(written: Mapping[str, Any], findings: Findings, at: str) -> list[str]:
+def evaluation_order(written: Mapping[str, Any], findings: FindingSet, at: str) -> list[str]:
     """Return params in an order in which each follows those that it reads, and report cycles.
 
     Args:
@@ -346,12 +346,12 @@ def holds_missing(value: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class CheckContext:
     """What a check reads."""
 
-    spec: Spec
+    spec: SpecForm
     registry: Registry
-    values: Values
+    values: ParamValues
     """The values of the params of the scope: those of the spec, or of a use of a template."""
     analyse: Callable[..., tuple[Graph | None, list[Finding]]]
     """Checks the model that a param holds."""
@@ -454,7 +454,7 @@ class Doubts:
 class Checker(NamedTuple):
     """The four records of one check, for functions that need nearly all of them."""
 
-    context: Context
-    findings: Findings
+    context: CheckContext
+    findings: FindingSet
     memo: Memo
     doubts: Doubts

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from ...specs.expressions import words_in
 from ...specs.findings import did_you_mean, nearest, pointer, respelled, with_gap
-from ...specs.form import AnyNode, RepeatNode, ShareNode, UseNode
+from ...specs.form import AnyNode, RepeatedTemplate, ShareNode, UseNode
 from ..ir.block_type import Port
 from ..ir.graph import BlockNode, Node, Scope, TemplateNode, leading
 from ..ir.value_type import TypeTextError, ValueType, parse_known, parse_type, settled, substitute
@@ -29,7 +29,7 @@ from .nesting import (
     read_count,
 )
 from .node_order import order_nodes, report_unknown, report_unused
-from .records import MISSING, Checker, Context, Doubts, Findings, Memo
+from .records import MISSING, CheckContext, Checker, Doubts, FindingSet, Memo
 from .template_params import (
     CopyValues,
     Setting,
@@ -67,7 +67,9 @@ class TypeRead(NamedTuple):
     """Whether all of it could be parsed; otherwise some axes are unknown."""
 
 
-def type_of_text(context: Context, findings: Findings, text: str, at: str) -> TypeRead | None:
+def type_of_text(
+    context: CheckContext, findings: FindingSet, text: str, at: str
+) -> TypeRead | None:
     """Parse a type of the spec, or report why it cannot be parsed.
 
     Returns:
@@ -131,7 +133,7 @@ def infer_scope(
         node_inputs = _reads(values, gives, node.in_, guessed.get(key, frozenset()))
         typed = (
             _infer_repeat(checker, key, node, node_inputs, at + pointer("nodes", key))
-            if isinstance(node, RepeatNode)
+            if isinstance(node, RepeatedTemplate)
             else _infer_use(checker, key, node, node_inputs, at + pointer("nodes", key))
         )
         if key in shares and typed.node is not None:
@@ -179,7 +181,7 @@ def _made_by(nodes: Iterable[Node]) -> Iterator[str]:
     return (f"{node.name}.{port}" for node in nodes for port in node.outputs)
 
 
-def _lacks_wires(doubts: Doubts, nodes: Mapping[str, UseNode | RepeatNode], at: str) -> bool:
+def _lacks_wires(doubts: Doubts, nodes: Mapping[str, UseNode | RepeatedTemplate], at: str) -> bool:
     """Return whether an unknown block has no wires, and may be meant to read any value."""
     places = (at + pointer("nodes", key) for key, node in nodes.items() if not node.in_)
     return not doubts.unplaced.isdisjoint(places)
@@ -194,8 +196,8 @@ class _Typed:
 
 
 def _without(
-    doubts: Doubts, absent: frozenset[str], key: str, node: UseNode | RepeatNode, at: str
-) -> UseNode | RepeatNode:
+    doubts: Doubts, absent: frozenset[str], key: str, node: UseNode | RepeatedTemplate, at: str
+) -> UseNode | RepeatedTemplate:
     """Return a node without the wires that read an absent input."""
     cut = {port: value for port, value in node.in_.items() if value in absent}
     for port, value in cut.items():
@@ -234,8 +236,8 @@ def _reads(
 
 
 def _resolves(
-    context: Context,
-    findings: Findings,
+    context: CheckContext,
+    findings: FindingSet,
     value: str,
     nodes: Mapping[str, Any],
     inputs: Mapping[str, Any],
@@ -296,7 +298,9 @@ def _infer_use(checker: Checker, key: str, node: UseNode, inputs: Reads, at: str
     return _Typed(block_node, tuple(port.name for port in part.signature.outputs))
 
 
-def _infer_repeat(checker: Checker, key: str, node: RepeatNode, inputs: Reads, at: str) -> _Typed:
+def _infer_repeat(
+    checker: Checker, key: str, node: RepeatedTemplate, inputs: Reads, at: str
+) -> _Typed:
     count = read_count(checker.context, checker.findings, node, at)
     if count is MISSING:
         checker.doubts.uncounted.add(at)
@@ -412,7 +416,7 @@ def infer_template(
     return body
 
 
-def meant_template(context: Context, name: str) -> str | None:
+def meant_template(context: CheckContext, name: str) -> str | None:
     """Return a template, or the template that a misspelled name most likely means."""
     if name in context.spec.blocks:
         return name
@@ -421,7 +425,7 @@ def meant_template(context: Context, name: str) -> str | None:
     return near if near in context.spec.blocks else None
 
 
-def template_ports(context: Context, findings: Findings, name: str) -> list[Port]:
+def template_ports(context: CheckContext, findings: FindingSet, name: str) -> list[Port]:
     """Return the ports of a template, without those whose kind is unknown."""
     at = pointer("blocks", name, "inputs")
     ports = []
@@ -432,7 +436,7 @@ def template_ports(context: Context, findings: Findings, name: str) -> list[Port
     return ports
 
 
-def _few_enough(findings: Findings, memo: Memo, name: str, count: int) -> bool:
+def _few_enough(findings: FindingSet, memo: Memo, name: str, count: int) -> bool:
     """Return whether `count` more nodes may be typed, and report when the limit is passed."""
     if memo.nodes_typed <= MOST_TYPED < memo.nodes_typed + count:
         findings.report(
@@ -476,10 +480,10 @@ _SHAPES_SHOWN = 8
 
 
 def with_shared(
-    findings: Findings, nodes: Mapping[str, AnyNode], at: str
-) -> dict[str, UseNode | RepeatNode]:
+    findings: FindingSet, nodes: Mapping[str, AnyNode], at: str
+) -> dict[str, UseNode | RepeatedTemplate]:
     """Return the nodes of a scope, those that share a module as uses of its block."""
-    expanded: dict[str, UseNode | RepeatNode] = {}
+    expanded: dict[str, UseNode | RepeatedTemplate] = {}
     owners = {key: node for key, node in nodes.items() if not isinstance(node, ShareNode)}
     for key, node in nodes.items():
         if not isinstance(node, ShareNode):
@@ -501,7 +505,7 @@ def with_shared(
     return expanded
 
 
-def check_shared(findings: Findings, nodes: Collection[Node], at: str) -> None:
+def check_shared(findings: FindingSet, nodes: Collection[Node], at: str) -> None:
     """Report nodes that share a module whose weights have other shapes than they need."""
     owners = {node.name: node for node in nodes if not node.shares}
     for node in nodes:

@@ -14,11 +14,19 @@ from typing import Any
 
 from ...specs.expressions import is_expression
 from ...specs.findings import did_you_mean, nearest, pointer, renamed
-from ...specs.form import RepeatNode, Use, holds_spec
+from ...specs.form import RepeatedTemplate, Use, holds_spec
 from ...specs.references import words_read
 from ...specs.text_edits import removing
 from .block_params import is_choice
-from .records import MISSING, MOST_EVALUATED, Argument, Arguments, Checker, Context, Values
+from .records import (
+    MISSING,
+    MOST_EVALUATED,
+    Argument,
+    Arguments,
+    CheckContext,
+    Checker,
+    ParamValues,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ def read_setting(checker: Checker, use: Use, name: str, at: str) -> Setting:
     return setting
 
 
-def _arguments(values: Values, params: Mapping[str, Any], at: str) -> dict[str, Argument]:
+def _arguments(values: ParamValues, params: Mapping[str, Any], at: str) -> dict[str, Argument]:
     return {name: values.argument(value, at + pointer(name)) for name, value in params.items()}
 
 
@@ -76,7 +84,7 @@ class CopyValues:
     A list has an entry for each copy, and `index` is the number of the copy.
     """
 
-    def __init__(self, checker: Checker, node: RepeatNode, count: Any, at: str) -> None:
+    def __init__(self, checker: Checker, node: RepeatedTemplate, count: Any, at: str) -> None:
         """Report lists with another number of entries.
 
         Args:
@@ -121,7 +129,7 @@ class CopyValues:
                     help="write an entry for each copy",
                 )
 
-    def of(self, copy: int) -> Values:
+    def of(self, copy: int) -> ParamValues:
         """Return the values for one copy."""
         if not (self.index or self.lists):
             return self.values
@@ -135,7 +143,7 @@ class CopyValues:
         inner.read = set()
         return inner
 
-    def noted(self, inner: Values) -> None:
+    def noted(self, inner: ParamValues) -> None:
         """Note what the params for a copy have read."""
         if inner is not self.values:
             self.values.read |= inner.read - {self.index}
@@ -178,7 +186,7 @@ class CopyValues:
 
 
 def read_settings(
-    checker: Checker, node: RepeatNode, by_copy: CopyValues, at: str
+    checker: Checker, node: RepeatedTemplate, by_copy: CopyValues, at: str
 ) -> list[Setting]:
     """Return what a repeat sets for each of its copies; one entry if it is the same for all.
 
@@ -243,7 +251,7 @@ def _report_unknown(checker: Checker, names: Collection[str], setting: Setting) 
         )
 
 
-def _of_import(context: Context, names: Iterable[str], key: str) -> str:
+def _of_import(context: CheckContext, names: Iterable[str], key: str) -> str:
     """Return how to set a param of an imported spec, which has one value for each import."""
     for name in names:
         start = f"{name}__"
@@ -292,7 +300,7 @@ def inside(checker: Checker, name: str, setting: Setting) -> Checker:
     return _with(checker, spec_values.inside(template.params, setting.arguments, at))
 
 
-def _with(checker: Checker, values: Values) -> Checker:
+def _with(checker: Checker, values: ParamValues) -> Checker:
     return checker._replace(context=replace(checker.context, values=values))
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from math import isfinite, prod
 
 from ...specs.findings import InputError, did_you_mean, nearest, pointer, respelled
-from ...specs.form import INIT_ACTIONS, Init, Spec
+from ...specs.form import INIT_ACTIONS, Init, SpecForm
 from ...specs.lost_parts import Lost, scope_of
 from ...specs.patches.selections import SelectError, glob, read_selection
 from ..ir.graph import BlockNode, Graph, InitRule, Node, RepeatNode, Scope
 from ..ir.selection import chosen_in
 from ..ir.traverse import in_model, scopes, uses, visits
-from .records import MISSING, Checker, Context, Doubts, Findings
+from .records import MISSING, CheckContext, Checker, Doubts, FindingSet
 
 MOST_NODES = 100_000
 """Maximum number of nodes of a spec with its repeats expanded."""
@@ -30,7 +30,7 @@ EACH = "*"
 """In a path, stands for the number of every copy of a repeat."""
 
 
-def written_out(spec: Spec, root: Scope, *, expand: bool = True) -> Groups:
+def written_out(spec: SpecForm, root: Scope, *, expand: bool = True) -> Groups:
     """Return the groups of tied parameters, with `*` expanded to every copy.
 
     Args:
@@ -78,7 +78,7 @@ def united(groups: Groups) -> Groups:
     return tuple(tuple(group) for group in joined if len(group) > 1)
 
 
-def ties_fit(spec: Spec, root: Scope, findings: Findings) -> bool:
+def ties_fit(spec: SpecForm, root: Scope, findings: FindingSet) -> bool:
     """Return whether the ties of a spec may be expanded, and report if they name too much."""
     count = 0
     for index, group in enumerate(spec.tie):
@@ -138,7 +138,7 @@ def check_ties(checker: Checker, root: Scope, *, expand: bool = True) -> None:
 
 
 def _check_groups(
-    groups: Groups, root: Scope, findings: Findings, unclear: _Unclear, home: str, *, expand: bool
+    groups: Groups, root: Scope, findings: FindingSet, unclear: _Unclear, home: str, *, expand: bool
 ) -> None:
     """Check the ties of one scope, of which `home` is the JSON Pointer."""
     report = findings.report
@@ -217,7 +217,7 @@ class _Unclear:
     lost: Lost
 
     @classmethod
-    def of(cls, context: Context, doubts: Doubts) -> _Unclear:
+    def of(cls, context: CheckContext, doubts: Doubts) -> _Unclear:
         """Return what is unclear in a check."""
         return cls(_by_node(doubts.unsized), _by_node(doubts.unnamed), doubts, context.lost)
 
@@ -276,7 +276,7 @@ def _suggested(root: Scope, *, expand: bool) -> Mapping[str, object]:
 
 
 def _report_unknown(
-    suggestions: Mapping[str, object], path: str, at: str, findings: Findings
+    suggestions: Mapping[str, object], path: str, at: str, findings: FindingSet
 ) -> None:
     """Report an unknown path."""
     findings.report(
@@ -288,7 +288,7 @@ def _report_unknown(
     )
 
 
-def least_size(context: Context, doubts: Doubts, graph: Graph) -> int | None:
+def least_size(context: CheckContext, doubts: Doubts, graph: Graph) -> int | None:
     """Return how many parameters a graph has at least, whatever the mistakes in its spec.
 
     Returns:
@@ -383,7 +383,7 @@ def _action(rule: Init) -> str:
     return actions[0] if len(actions) == 1 else ""
 
 
-def _value(context: Context, findings: Findings, rule: Init, at: str) -> float | None:
+def _value(context: CheckContext, findings: FindingSet, rule: Init, at: str) -> float | None:
     """Return the number of a rule's action, or report why there is none."""
     action = _action(rule)
     if rule.frozen and rule.model_fields_set.isdisjoint(INIT_ACTIONS):
@@ -457,7 +457,7 @@ def _paths(checker: Checker, rule: Init, scope: Scope, home: str, at: str) -> tu
     return matches
 
 
-def _lost(context: Context) -> set[str]:
+def _lost(context: CheckContext) -> set[str]:
     """Return the parts that could not be read and may have had nodes or parameters."""
     ways = {
         location: scope_of(location)[1] for location in context.lost.places - context.lost.extra

@@ -23,7 +23,7 @@ from ..ir.value_type import (
     names_of,
     terms_of,
 )
-from .records import Checker, Context, Doubts, Findings
+from .records import CheckContext, Checker, Doubts, FindingSet
 
 NO_ADAPTER = {
     ("bias", "mask"): "wire the mask from which the bias was made",
@@ -61,7 +61,7 @@ Reads = Mapping[str, Given | NoOutput | None]
 """What each port reads: a value, None if its type is unknown, or an output that does not exist."""
 
 
-def report_no_output(findings: Findings, missing: NoOutput, at: str) -> None:
+def report_no_output(findings: FindingSet, missing: NoOutput, at: str) -> None:
     """Report a wire to an output that its node does not have."""
     values = [f"{missing.node}.{port_}" for port_ in missing.outputs]
     near = nearest(missing.port, missing.outputs)
@@ -101,7 +101,7 @@ def as_meant(ports: Iterable[Port], inputs: Reads, *, slots: bool = False) -> Re
 
 
 def report_unknown_ports(
-    findings: Findings,
+    findings: FindingSet,
     doubts: Doubts,
     names: Iterable[str],
     inputs: Reads,
@@ -331,7 +331,7 @@ def _freed(port_type: ValueType, type_: ValueType, template: str) -> str:
     return " and ".join(f"{name.lower()} for {name}" for name in names)
 
 
-def _adapter(context: Context, source_kind: str, target_kind: str) -> str:
+def _adapter(context: CheckContext, source_kind: str, target_kind: str) -> str:
     """Return how to convert a value to the kind that the port takes; empty if unknown."""
     if (source_kind, target_kind) in NO_ADAPTER:
         return NO_ADAPTER[source_kind, target_kind]
@@ -339,7 +339,7 @@ def _adapter(context: Context, source_kind: str, target_kind: str) -> str:
     return f"put {block} on this wire" if block else ""
 
 
-def _adapting(context: Context, source_kind: str, target_kind: str) -> str:
+def _adapting(context: CheckContext, source_kind: str, target_kind: str) -> str:
     """Return the block that converts one kind into another, with an article; empty if none."""
     for block in context.registry:
         if block.adapts == (source_kind, target_kind):

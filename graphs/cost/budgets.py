@@ -16,7 +16,7 @@ Certain = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class GraphSize:
     """A size of a graph."""
 
     count: int
@@ -26,7 +26,7 @@ class Measure:
     """Whether the graph is completely known; otherwise it may be larger."""
 
 
-def measured_flops(graph: Graph, certain: Certain | None) -> Measure:
+def measured_flops(graph: Graph, certain: Certain | None) -> GraphSize:
     """Return the FLOPs of a forward pass with the default sizes.
 
     Args:
@@ -40,10 +40,12 @@ def measured_flops(graph: Graph, certain: Certain | None) -> Measure:
             return part_flops(node.part, lengths)
         return sum(_flops_of(part, lengths) for at, part in uses(node) if certain(at))
 
-    return Measure(_total(graph.root, of_node, {}, lengths), _shown(lengths), exact=certain is None)
+    return GraphSize(
+        _total(graph.root, of_node, {}, lengths), _shown(lengths), exact=certain is None
+    )
 
 
-def measured_state(graph: Graph, certain: Certain | None) -> Measure:
+def measured_state(graph: Graph, certain: Certain | None) -> GraphSize:
     """Return the bytes that decoding keeps with the default sizes, in float32.
 
     Args:
@@ -60,7 +62,7 @@ def measured_state(graph: Graph, certain: Certain | None) -> Measure:
         return _state_of(keeper, lengths) if counts else 0
 
     shown = f"{_shown(lengths)}, bytes in float32"
-    return Measure(total_state(graph, of_one), shown, exact=certain is None)
+    return GraphSize(total_state(graph, of_one), shown, exact=certain is None)
 
 
 def _total(

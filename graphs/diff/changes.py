@@ -280,7 +280,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class Comparison:
+class GraphComparison:
     """The state of a comparison: the changes found so far, and the templates compared."""
 
     old: Json
@@ -314,9 +314,9 @@ class Comparison:
         return dict(sorted(origins.items()))
 
 
-def compare(old: Json, new: Json) -> Comparison:
+def compare(old: Json, new: Json) -> GraphComparison:
     """Return what changed between two canonical forms."""
-    comparison = Comparison(old, new)
+    comparison = GraphComparison(old, new)
     for key in SPEC_KEYS:
         comparison.changes += _changed("spec", "", key, old.get(key, ABSENT), new.get(key, ABSENT))
     for name, before, after in _both(old.get("axes", {}), new.get("axes", {})):
@@ -335,7 +335,7 @@ def compare(old: Json, new: Json) -> Comparison:
     return comparison
 
 
-def former(comparison: Comparison, path: str) -> str:
+def former(comparison: GraphComparison, path: str) -> str:
     """Return the path of a weight before nodes were renamed."""
     pair, remaining, was = ("", ""), path.split("."), list[str]()
     while remaining:
@@ -390,7 +390,7 @@ def _changed(
     return [Change(kind=kind, path=path, name=name, before=before, after=after, **where)]
 
 
-def _compare_scopes(comparison: Comparison, pair: Pair, prefix: str) -> None:
+def _compare_scopes(comparison: GraphComparison, pair: Pair, prefix: str) -> None:
     """Compare two templates, or the two specs, unless this pair has been compared."""
     if pair in comparison.places:
         comparison.places[pair].append(prefix)
@@ -424,7 +424,12 @@ def _compare_scopes(comparison: Comparison, pair: Pair, prefix: str) -> None:
 
 
 def _compare_nodes(
-    comparison: Comparison, pair: Pair, prefix: str, name: str, was: str, now: tuple[Names, Names]
+    comparison: GraphComparison,
+    pair: Pair,
+    prefix: str,
+    name: str,
+    was: str,
+    now: tuple[Names, Names],
 ) -> None:
     """Compare a node with its old version.
 
@@ -461,7 +466,7 @@ def _compare_nodes(
             comparison.changes += _changed("rewired", name=port, before=before, after=after, **at)
 
 
-def _compare_records(comparison: Comparison, old: Json, new: Json, at: Json) -> None:
+def _compare_records(comparison: GraphComparison, old: Json, new: Json, at: Json) -> None:
     """Compare two records of a node or a slot: blocks or templates."""
     if is_part(old) and is_part(new):
         _compare_parts(comparison, old, new, at)
@@ -474,7 +479,7 @@ def _compare_records(comparison: Comparison, old: Json, new: Json, at: Json) -> 
         _compare_stacks(comparison, stack_of(old), stack_of(new), at)
 
 
-def _compare_parts(comparison: Comparison, old: Json, new: Json, at: Json) -> None:
+def _compare_parts(comparison: GraphComparison, old: Json, new: Json, at: Json) -> None:
     """Compare two uses of registered blocks, and the blocks in their slots."""
     params = old.get("params", {}), new.get("params", {})
     if old["use"] != new["use"]:
@@ -496,7 +501,7 @@ def _compare_parts(comparison: Comparison, old: Json, new: Json, at: Json) -> No
             _compare_records(comparison, before, after, slot_at)
 
 
-def _compare_stacks(comparison: Comparison, old: Json, new: Json, at: Json) -> None:
+def _compare_stacks(comparison: GraphComparison, old: Json, new: Json, at: Json) -> None:
     """Compare two uses of templates: the templates, their copies, and their content."""
     for key in REPEAT_KEYS:
         before, after = old.get(key, ABSENT), new.get(key, ABSENT)
@@ -517,7 +522,7 @@ def _compare_stacks(comparison: Comparison, old: Json, new: Json, at: Json) -> N
 
 
 def _compare_templates(
-    comparison: Comparison, pair: Pair, inside: str, at: Json, index: str
+    comparison: GraphComparison, pair: Pair, inside: str, at: Json, index: str
 ) -> None:
     """Compare the templates of two uses, unless they have nothing in common."""
     like = alike(comparison, pair)
@@ -528,7 +533,7 @@ def _compare_templates(
         _compare_scopes(comparison, pair, inside)
 
 
-def alike(comparison: Comparison, pair: Pair) -> bool:
+def alike(comparison: GraphComparison, pair: Pair) -> bool:
     """Return whether two templates have anything in common besides how they are used."""
     if pair[0] == pair[1] or pair in comparison.places:
         return True

@@ -13,13 +13,13 @@ from typing import Any
 from ..cost.flops import default_sizes, flops
 from ..ir.canonical import Json, canonical, fingerprint
 from ..ir.graph import Graph
-from .changes import Change, Comparison, compare, former
+from .changes import Change, GraphComparison, compare, former
 from .text import render
 from .weight_transfer import WeightTransfer, weight_transfer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diff:
+class GraphDiff:
     """What changed from one graph to another."""
 
     names: tuple[str, str]
@@ -68,7 +68,7 @@ class Diff:
         }
 
 
-def diff(old: Graph, new: Graph) -> Diff:
+def diff(old: Graph, new: Graph) -> GraphDiff:
     """Return what changed between two checked graphs.
 
     Args:
@@ -77,7 +77,7 @@ def diff(old: Graph, new: Graph) -> Diff:
     """
     comparison = compare(canonical(old, models="templates"), canonical(new, models="templates"))
     sizes = default_sizes(old) | default_sizes(new)
-    return Diff(
+    return GraphDiff(
         names=(old.name, new.name),
         fingerprints=(fingerprint(old), fingerprint(new)),
         changes=tuple(comparison.results()),
@@ -89,7 +89,7 @@ def diff(old: Graph, new: Graph) -> Diff:
     )
 
 
-def _weight_transfer(old: Graph, new: Graph, comparison: Comparison) -> WeightTransfer:
+def _weight_transfer(old: Graph, new: Graph, comparison: GraphComparison) -> WeightTransfer:
     """Return which weights carry over, including those of renamed nodes."""
     if not any(comparison.renames.values()):
         return weight_transfer(old, new)

@@ -23,7 +23,7 @@ _PLACES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PathChanges:
     """One line: the changes at one path."""
 
     mark: str
@@ -35,22 +35,22 @@ class Row:
         return f"{self.mark} {self.path}  {self.text}" if self.path else f"{self.mark} {self.text}"
 
 
-def rows(changes: Iterable[Change]) -> list[Row]:
+def rows(changes: Iterable[Change]) -> list[PathChanges]:
     """Return a line for the changes with one mark at one path.
 
     Changes of a spec's name or doc, and changes that only follow from a rename, are omitted.
     """
-    grouped: dict[tuple[str, str], list[Row]] = {}
+    grouped: dict[tuple[str, str], list[PathChanges]] = {}
     for change in changes:
         if change.follows or change.kind == "spec":
             continue
         for mark, text in describe(change):
-            row = Row(mark, _clean(change.path) + _elsewhere(change), _clean(text))
+            row = PathChanges(mark, _clean(change.path) + _elsewhere(change), _clean(text))
             grouped.setdefault((mark, row.path), []).append(row)
     return [row for (_, path), same in grouped.items() for row in (_joined(same) if path else same)]
 
 
-def _joined(lines: list[Row]) -> list[Row]:
+def _joined(lines: list[PathChanges]) -> list[PathChanges]:
     """Return one line for several changes with the same mark and path."""
     return [replace(lines[0], text=", ".join(row.text for row in lines))]
 

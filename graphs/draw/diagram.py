@@ -25,11 +25,11 @@ from ..ir.traverse import Visit, find_weight, holds_model, model_of, placed, sco
 from ..ir.value_type import ValueType
 from ..passes.freeze import marked_frozen
 from .html_page import page
-from .labels import Words, count_words, words_of
+from .labels import BoxText, count_words, words_of
 from .layout import lay_out, lay_out_graph
 from .paper import look_of, restyle
 from .picture import Box, Frame, Picture
-from .placement import Placement
+from .placement import PicturePlacement
 from .positions import positions
 from .render import SUFFIXES, check_suffix, write_picture
 from .routes import route
@@ -196,21 +196,21 @@ def _enter(picture: Picture, frame: Frame, end: str, type_: ValueType) -> str:
     """Return the point where a value enters a frame, so that its wires branch inside."""
     name = f"join/{frame.path}/{end}"
     if name not in picture.boxes:
-        picture.add(frame, name, Box(words=Words("", "", "other"), shape="join"))
+        picture.add(frame, name, Box(words=BoxText("", "", "other"), shape="join"))
         picture.wire(end, name, type_)
     return name
 
 
-def _words(step: Step, part: Part) -> Words:
+def _words(step: Step, part: Part) -> BoxText:
     """Return the text of an operation, and of what fills its slot."""
     if not step.slot:
-        return Words(step.title, step.detail, step.family)
+        return BoxText(step.title, step.detail, step.family)
     words = words_of(part.fill[step.slot])
     if not step.title:
         details = filter(None, (words.detail, f"slot {step.slot}"))
-        return Words(words.title, ", ".join(details), words.family)
+        return BoxText(words.title, ", ".join(details), words.family)
     filled = f"{words.title} {words.detail}".strip()
-    return Words(step.title, ", ".join(filter(None, (step.detail, filled))), step.family)
+    return BoxText(step.title, ", ".join(filter(None, (step.detail, filled))), step.family)
 
 
 Form = Literal["folded", "typed", "expanded"]
@@ -293,7 +293,7 @@ def figure(picture: Picture, look: Look) -> graphviz.Digraph:
     return write(picture, look, placed_parts(picture, look))
 
 
-def placed_parts(picture: Picture, look: Look) -> Placement:
+def placed_parts(picture: Picture, look: Look) -> PicturePlacement:
     """Return where the parts of a picture are.
 
     Raises:

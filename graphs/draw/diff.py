@@ -17,7 +17,7 @@ from typing import Literal
 import graphviz
 
 from ..diff.changes import Change
-from ..diff.diff import Diff
+from ..diff.diff import GraphDiff
 from ..diff.text import describe
 from ..ir.canonical import Json, canonical, scope_of
 from ..ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope
@@ -33,7 +33,7 @@ Side = Literal["old", "new"]
 
 
 @dataclass(slots=True)
-class Box:
+class DiffBox:
     """A node that is one block, in either graph or in both."""
 
     name: str
@@ -45,7 +45,7 @@ class Box:
 
 
 @dataclass(slots=True)
-class Frame:
+class DiffFrame:
     """One use of a template, or the complete picture."""
 
     path: str
@@ -53,15 +53,15 @@ class Frame:
     copies: int | None = None
     state: State = "same"
     notes: list[str] = field(default_factory=list)
-    boxes: list[Box] = field(default_factory=list)
-    frames: list[Frame] = field(default_factory=list)
+    boxes: list[DiffBox] = field(default_factory=list)
+    frames: list[DiffFrame] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Union:
     """Both graphs in one picture."""
 
-    root: Frame
+    root: DiffFrame
     wires: dict[tuple[str, str], dict[Side, list[ValueType]]] = field(default_factory=dict)
     """DOT names of the two ends to the types between them in each graph."""
     ends: dict[str, tuple[str, str, State, list[str]]] = field(default_factory=dict)
@@ -80,7 +80,7 @@ _Value = tuple[str, ValueType]
 """The box that outputs a value, and the type of the value."""
 
 
-def unite(old: Graph, new: Graph, difference: Diff) -> Union:
+def unite(old: Graph, new: Graph, difference: GraphDiff) -> Union:
     """Merge two graphs into one picture."""
     return _Uniter(old, new, difference).unite()
 
@@ -88,7 +88,7 @@ def unite(old: Graph, new: Graph, difference: Diff) -> Union:
 class _Uniter:
     """Places the nodes of both graphs, then draws the wires of each."""
 
-    def __init__(self, old: Graph, new: Graph, difference: Diff) -> None:
+    def __init__(self, old: Graph, new: Graph, difference: GraphDiff) -> None:
         self.graphs: dict[Side, Graph] = {"old": old, "new": new}
         self.forms: dict[Side, Json] = {
             "old": canonical(old, models="templates"),
@@ -98,7 +98,7 @@ class _Uniter:
         self.every = [change for change in difference.changes if not change.follows]
         for change in self.every:
             self.changes[change.scope, change.node.partition("/")[0]].append(change)
-        self.union = Union(Frame(""))
+        self.union = Union(DiffFrame(""))
         self.paths: dict[tuple[Side, str, str], str] = {}
         """Side, prefix of a scope in the picture, and node, to the node's path in the picture."""
         self.runs: dict[tuple[Side, str], list[tuple[str, Scope]]] = {}
@@ -143,7 +143,7 @@ class _Uniter:
                 self.union.ends[box] = (word, str(type_), "changed" if notes else state, notes)
         return names
 
-    def _place(self, frame: Frame, old: _Here | None, new: _Here | None, prefix: str) -> None:
+    def _place(self, frame: DiffFrame, old: _Here | None, new: _Here | None, prefix: str) -> None:
         """Place the nodes of two scopes in a frame."""
         for was, node in self._matched(old, new):
             name = node.name if node is not None else was.name if was is not None else ""
@@ -177,7 +177,7 @@ class _Uniter:
 
     def _place_node(
         self,
-        frame: Frame,
+        frame: DiffFrame,
         was: Node | None,
         node: Node | None,
         old: _Here | None,
@@ -199,10 +199,10 @@ class _Uniter:
             is_common = was is not None and node is not None
             within = [*self._within(path, pair)] if is_common and present.part.fill else []
             state = "changed" if within else state
-            frame.boxes.append(Box(f"node/{path}", present.part, state, [*notes, *within]))
+            frame.boxes.append(DiffBox(f"node/{path}", present.part, state, [*notes, *within]))
             return
         if not isinstance(present, RepeatNode):
-            inner = Frame(path, present.name, None, state, notes)
+            inner = DiffFrame(path, present.name, None, state, notes)
             frame.frames.append(inner)
             self._place_copy(inner, (was, node), (old, new), path, 0)
             return
@@ -211,12 +211,12 @@ class _Uniter:
             outer, marks = frame, notes if number == 0 else []
             if len(segment.units) > 1:
                 title = segment.words()
-                outer = Frame(f"{path}.{number}+", title, segment.times, state, marks)
+                outer = DiffFrame(f"{path}.{number}+", title, segment.times, state, marks)
                 frame.frames.append(outer)
                 marks = []
             for unit in segment.units:
                 copies = unit.copies if outer is frame or unit.copies > 1 else None
-                inner = Frame(f"{path}.{unit.path}", unit.body.name, copies, state, marks)
+                inner = DiffFrame(f"{path}.{unit.path}", unit.body.name, copies, state, marks)
                 marks = []
                 outer.frames.append(inner)
                 first = re.match(r"\d+", unit.path)
@@ -225,7 +225,7 @@ class _Uniter:
 
     def _place_copy(
         self,
-        frame: Frame,
+        frame: DiffFrame,
         nodes: tuple[Node | None, Node | None],
         heres: tuple[_Here | None, _Here | None],
         path: str,
@@ -349,7 +349,7 @@ _MOST_NOTES = 6
 """Maximum number of changes that one box lists."""
 
 
-def draw_diff(old: Graph, new: Graph, difference: Diff, out: Path) -> Path:
+def draw_diff(old: Graph, new: Graph, difference: GraphDiff, out: Path) -> Path:
     """Write the diagram of a diff to a file; the suffix selects the format.
 
     Raises:
@@ -359,7 +359,7 @@ def draw_diff(old: Graph, new: Graph, difference: Diff, out: Path) -> Path:
     return write_picture(diff_picture(old, new, difference), out)
 
 
-def diff_picture(old: Graph, new: Graph, difference: Diff) -> graphviz.Digraph:
+def diff_picture(old: Graph, new: Graph, difference: GraphDiff) -> graphviz.Digraph:
     """Return the diagram of a diff; equal diffs give equal DOT text."""
     union = unite(old, new, difference)
     dot = graphviz.Digraph(name=quoted(f"{old.name} -> {new.name}"))
@@ -431,7 +431,7 @@ def _write_ends(dot: graphviz.Digraph, union: Union, what: str, rank: str) -> No
             )
 
 
-def _write_frame(dot: graphviz.Digraph, frame: Frame) -> None:
+def _write_frame(dot: graphviz.Digraph, frame: DiffFrame) -> None:
     """Write the boxes of a frame, and the frames in it."""
     for box in frame.boxes:
         path = box.name.removeprefix("node/")
@@ -459,7 +459,7 @@ def _write_frame(dot: graphviz.Digraph, frame: Frame) -> None:
             _write_frame(sub, inner)
 
 
-def _box(box: Box) -> str:
+def _box(box: DiffBox) -> str:
     """Return the box of a node: its name, its block, and the changes in it."""
     words = words_of(box.part)
     name = box.name.rpartition("/")[2].rpartition(".")[2].replace("_", " ")
@@ -494,7 +494,7 @@ def _ink(state: State) -> str:
     return DIM if state == "same" else INK
 
 
-def _heading(difference: Diff) -> str:
+def _heading(difference: GraphDiff) -> str:
     """Return the title: both names, the sizes, and a legend of the colors."""
     old, new = difference.parameters
     names = " → ".join(markup(short(name)) for name in difference.names)

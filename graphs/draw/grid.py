@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .labels import DETAIL, wrapped
 from .picture import MASKS, Box, Frame, Picture
-from .placement import Curve, Placement
+from .placement import Curve, PicturePlacement
 
 WIDE, GAP = 144.0, 22.0
 """Width of a box and space between two boxes, in points."""
@@ -18,7 +18,7 @@ _ARROW = 7.0
 """Length of the head of an arrow."""
 
 
-def grid_positions(picture: Picture, label_lines: int) -> Placement:
+def grid_positions(picture: Picture, label_lines: int) -> PicturePlacement:
     """Return positions for a picture.
 
     Args:
@@ -39,7 +39,9 @@ def grid_positions(picture: Picture, label_lines: int) -> Placement:
     return placement
 
 
-def _curve(placement: Placement, source: str, target: str, *, near: bool, arrow: bool) -> Curve:
+def _curve(
+    placement: PicturePlacement, source: str, target: str, *, near: bool, arrow: bool
+) -> Curve:
     """Return the curve of a wire.
 
     Args:
@@ -72,13 +74,13 @@ class _Placer:
     """Stacks boxes and frames on each other, one column for each stack."""
 
     def __init__(self, picture: Picture, label_lines: int) -> None:
-        self.picture, self.grid = picture, Placement()
+        self.picture, self.grid = picture, PicturePlacement()
         self.top = label_lines * 14.0 + 6.0
         self.order = {name: index for index, name in enumerate(picture.boxes)}
         self.first: dict[int, int] = {}
         """Identity of a frame to the order of its first box."""
 
-    def positions(self) -> Placement:
+    def positions(self) -> PicturePlacement:
         """Place everything."""
         picture, grid = self.picture, self.grid
         self._find_first(picture.root)

@@ -77,7 +77,7 @@ _QUIET = frozenset({"dropout", "eps", "bias", "causal", "order", "scale"})
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class BoxText:
     """The text of one box."""
 
     title: str
@@ -90,7 +90,7 @@ class Words:
     """Bands of the wrapper above the box, after the block."""
     params: str = ""
     """The distinguishing params alone."""
-    parts: tuple[tuple[str, Words], ...] = ()
+    parts: tuple[tuple[str, BoxText], ...] = ()
     """Optional slots and the words of what fills them."""
 
     @property
@@ -216,23 +216,23 @@ def _salient(part: Part) -> Iterator[tuple[str, Any]]:
 
 
 @last_result
-def words_of(part: Filling) -> Words:
+def words_of(part: Filling) -> BoxText:
     """Return the text of a block's box.
 
     A block with a slot is drawn as the block in its slot, with bands around it: readers look for
     attention, not for the residual path around it.
     """
     if isinstance(part, TemplatePart):
-        return Words(part.key.replace("_", " "), "", "other")
+        return BoxText(part.key.replace("_", " "), "", "other")
     if all(slot.optional for slot in part.signature.slots):
         params_text = _detail(part)
         parts = tuple((slot, words_of(inner)) for slot, inner in part.fill.items())
         texts = dict.fromkeys([params_text, *(words.text for _, words in parts)])
         detail = ", ".join(filter(None, texts))
-        return Words(_title(part), detail, part.block.family, params=params_text, parts=parts)
+        return BoxText(_title(part), detail, part.block.family, params=params_text, parts=parts)
     inner = [words_of(filling) for filling in part.fill.values()]
     below, above = bands_of(part)
-    return Words(
+    return BoxText(
         " + ".join(words.title for words in inner),
         ", ".join(words.detail for words in inner if words.detail),
         inner[0].family,
@@ -248,18 +248,18 @@ def is_closed(node: Node) -> bool:
     return holds_model(node) or (bool(node.shares) and not isinstance(node, BlockNode))
 
 
-def words_of_closed(node: Node) -> Words:
+def words_of_closed(node: Node) -> BoxText:
     """Return the text of the box of a closed node."""
     title = node.name.replace("_", " ")
     if node.shares:
-        return Words(title, f"{SHARES} {node.shares}", "model")
+        return BoxText(title, f"{SHARES} {node.shares}", "model")
     model = model_of(node)
     if model is None and not isinstance(node, BlockNode):
         times = f"{node.repeat} × " if isinstance(node, RepeatNode) else ""
         inside = f"{times}{node.body.name.replace('_', ' ')}"
-        return Words(title, f"{inside}, {count_words(node.parameters())} parameters", "model")
+        return BoxText(title, f"{inside}, {count_words(node.parameters())} parameters", "model")
     spec, count = (model.name, model.parameters()) if model else ("", node.parameters())
-    return Words(title, f"{spec}, {count_words(count)} parameters", "model")
+    return BoxText(title, f"{spec}, {count_words(count)} parameters", "model")
 
 
 def _title(part: Part) -> str:

@@ -23,7 +23,7 @@ from ..ir.graph import (
 )
 from ..ir.traverse import find_weight
 from ..ir.value_type import ValueType
-from .labels import SHARES, Words, bands_of, heads_of, is_closed, words_of, words_of_closed
+from .labels import SHARES, BoxText, bands_of, heads_of, is_closed, words_of, words_of_closed
 from .patterns import covers, segments, slot_templates
 from .picture import FROZEN, MASKS, NO_FOLDS, Box, Folds, Frame, Picture
 
@@ -155,7 +155,7 @@ class _Layout:
             self._place_band(frame, f"band/{path}/{index}", text, part, path)
 
     def _place_band(self, frame: Frame, name: str, text: str, part: Part, path: str) -> None:
-        box = Box(words=Words(text, "", "norm"), tooltip=f"{path}: {part.key}")
+        box = Box(words=BoxText(text, "", "norm"), tooltip=f"{path}: {part.key}")
         self.picture.add(frame, name, box)
 
     def _place_filling(self, frame: Frame, filling: Filling, path: str) -> None:
@@ -182,7 +182,7 @@ class _Layout:
             frame.frames.append(inner)
             for port in entries:
                 name = f"entry/{below}/{port}"
-                self.picture.add(inner, name, Box(words=Words(port, "", "other"), shape="text"))
+                self.picture.add(inner, name, Box(words=BoxText(port, "", "other"), shape="text"))
             self._place(inner, template.body, f"{below}.")
 
     def _place_template(self, frame: Frame, node: TemplateNode | RepeatNode, path: str) -> None:
@@ -200,7 +200,7 @@ class _Layout:
             return
         note = note or ("shared weights" if node.share else "")
         for port in node.collect:
-            words = Words(f"{node.repeat} {port.replace('_', ' ')} stacked", "", "other")
+            words = BoxText(f"{node.repeat} {port.replace('_', ' ')} stacked", "", "other")
             self.picture.add(frame, f"stack/{path}/{port}", Box(words=words, shape="stack"))
         if self.unfolded or path in self.folds.opened:
             outer = Frame(path, node.body.name, node.repeat, note)
@@ -360,7 +360,7 @@ class _Layout:
         for port, (source, type_) in thick.items():
             if not self.unfolded and columns[port] in alike:
                 shape, text = ("carried", "carried") if port in carry else ("constant", "constant")
-                words = Words(f"{port.replace('_', ' ')}: {text}", "", "other")
+                words = BoxText(f"{port.replace('_', ' ')}: {text}", "", "other")
                 box = Box(words=words, shape=shape)  # type: ignore[arg-type]
                 name = f"entry/{inside.path}/{port}"
             elif columns[port] == main and _readers(inside.body, port) > 1:
@@ -430,4 +430,4 @@ def _readers(scope: Scope, port: str) -> int:
     return sum(port in node.wires.values() for node in scope.nodes)
 
 
-_NONE = Words("", "", "other")
+_NONE = BoxText("", "", "other")

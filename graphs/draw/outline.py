@@ -19,7 +19,7 @@ from .labels import number, salient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class OutlineLine:
     """One line of an outline: a node, or the block in a slot of one."""
 
     depth: int
@@ -49,7 +49,7 @@ class Line:
     """FLOPs of all its copies in one forward pass; 0 in slots, which count for their node."""
 
 
-def outline(graph: Graph, sizes: Mapping[str, int] | None = None) -> list[Line]:
+def outline(graph: Graph, sizes: Mapping[str, int] | None = None) -> list[OutlineLine]:
     """Return the tree of a graph, with a line for each node; templates are listed once.
 
     Args:
@@ -85,7 +85,7 @@ def above(line: str) -> Iterator[str]:
 
 def _lines(
     graph: Graph, tied: Mapping[str, int], again: Mapping[str, int], work: Mapping[str, int]
-) -> Iterator[Line]:
+) -> Iterator[OutlineLine]:
     """Yield the lines of a graph; arguments as of `_line`."""
     depths: dict[str, int] = {}
     scopes = {"": graph.root}
@@ -108,7 +108,7 @@ def _lines(
 
 def _line(
     visit: Visit, scope: Scope, depth: int, tied: Mapping[str, int], work: Mapping[str, int]
-) -> Line:
+) -> OutlineLine:
     """Return the line of a visit.
 
     Args:
@@ -148,7 +148,7 @@ def _line(
             repeat, copies = node.repeat, 1 if node.share else node.repeat
         differ = isinstance(node, RepeatNode) and bool(node.instead)
         per_copy = 0 if differ or not visit.sets else total // (visit.sets * copies)
-    return Line(
+    return OutlineLine(
         depth=depth,
         path=visit.path,
         name=name,
@@ -166,7 +166,7 @@ def _line(
     )
 
 
-def _counted_once(line: Line, again: int) -> Line:
+def _counted_once(line: OutlineLine, again: int) -> OutlineLine:
     """Return a line without the parameters that are tied to others of the line.
 
     Args:
@@ -353,7 +353,7 @@ def as_json(graph: Graph) -> dict[str, Any]:
     }
 
 
-def _line_json(line: Line) -> dict[str, Any]:
+def _line_json(line: OutlineLine) -> dict[str, Any]:
     return {
         "name": line.name,
         "path": line.path,

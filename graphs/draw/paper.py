@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ..ir.graph import Graph
 from ..ir.value_type import ValueType
-from .labels import SHARES, Words
+from .labels import SHARES, BoxText
 from .picture import Box, Frame, Picture, Shape, thin
 from .writer import Look, side_of
 
@@ -93,7 +93,7 @@ def _reword(picture: Picture, name: str, box: Box) -> None:
         title = words.title.partition(":")[0]
     else:
         title = titled(title)
-    box.words = Words(title, ", ".join(lines), words.family)
+    box.words = BoxText(title, ", ".join(lines), words.family)
     box.notes, box.lines, box.frozen = [], [], False
 
 
@@ -186,12 +186,12 @@ def _write_letters(picture: Picture) -> None:
             letter, types = f"input/{box.letter}", list[ValueType]()
             for ends in [ends for ends in picture.wires if ends[1] == name]:
                 types += picture.wires.pop(ends)
-            picture.boxes[letter] = Box(words=Words(box.letter, "", "other"), shape="text")
+            picture.boxes[letter] = Box(words=BoxText(box.letter, "", "other"), shape="text")
             picture.inputs.append(letter)
             picture.wires[letter, name] = types
     _remove_masks(picture)
     for name in picture.outputs:
-        picture.boxes[name].words = Words(" ", "", "other")
+        picture.boxes[name].words = BoxText(" ", "", "other")
 
 
 def _name_ends(picture: Picture, graph: Graph, stacks: list[str]) -> None:
@@ -228,7 +228,7 @@ def _name_ends(picture: Picture, graph: Graph, stacks: list[str]) -> None:
 
 def _add_softmax(picture: Picture, output: str) -> None:
     """Put a softmax between an output and what computes it."""
-    box = Box(words=Words("Softmax", "", "softmax"), tooltip="softmax of the logits")
+    box = Box(words=BoxText("Softmax", "", "softmax"), tooltip="softmax of the logits")
     picture.add(picture.root, "node/softmax of logits", box)
     for source, target in [ends for ends in picture.wires if ends[1] == output]:
         types: Iterable[ValueType] = picture.wires.pop((source, target))
@@ -249,7 +249,7 @@ def _place_positions(picture: Picture, stacks: list[str]) -> None:
         box.shape, wave, text = "sum", f"wave/{name}", f"text/{name}"
         box.words = replace(box.words, title="+")
         picture.boxes[wave] = Box(words=box.words, shape="wave", tooltip=box.tooltip)
-        picture.boxes[text] = Box(words=Words(title, "", "position"), shape="text")
+        picture.boxes[text] = Box(words=BoxText(title, "", "position"), shape="text")
         picture.beside += [(wave, name, side), (text, wave, side)]
         picture.links.append((wave, name))
 
@@ -262,7 +262,7 @@ def _count_beside(picture: Picture, frame: Frame, stacks: list[str]) -> None:
     boxes = [*frame.within()]
     name, count = f"copies/{frame.path}", frame.copies or 1
     if count > 1 and boxes:
-        picture.boxes[name] = Box(words=Words(f"{count}×", "", "other"), shape="text")
+        picture.boxes[name] = Box(words=BoxText(f"{count}×", "", "other"), shape="text")
         picture.beside.append((name, frame.path, side_of(boxes[0], picture, stacks)))
     frame.title = "" if frame in picture.root.frames else frame.title
     frame.copies, frame.pattern, frame.note = None, "", ""

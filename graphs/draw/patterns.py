@@ -27,7 +27,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class RepeatedUnits:
     """Units that are repeated in order; several only if copies alternate."""
 
     units: tuple[Unit, ...]
@@ -47,7 +47,7 @@ _SPELLED = 2
 """Maximum number of equal templates in sequence that are listed one by one."""
 
 
-def segments(node: RepeatNode, other: RepeatNode | None = None) -> list[Segment]:
+def segments(node: RepeatNode, other: RepeatNode | None = None) -> list[RepeatedUnits]:
     """Return the copies of a repeat, folded to patterns.
 
     Copies of one template are one segment with one unit, also if their numbers follow a formula;
@@ -60,7 +60,7 @@ def segments(node: RepeatNode, other: RepeatNode | None = None) -> list[Segment]
     """
     instead = {} if other is None else other.instead
     if not node.instead and not instead:
-        return [Segment((Unit("*", node.body, node.repeat),))]
+        return [RepeatedUnits((Unit("*", node.body, node.repeat),))]
     bodies = [body for _, body in node.copies()]
     numbers: dict[tuple[str, int], int] = {}
     keys = [
@@ -72,12 +72,12 @@ def segments(node: RepeatNode, other: RepeatNode | None = None) -> list[Segment]
     if other is None and sum(period for _, period, _ in periods(keys)) > MOST_UNITS:
         _merge(bodies, keys, [*progressions.alike(bodies)])
     if len({*keys}) == 1:
-        return [Segment((Unit("*", bodies[0], node.repeat),))]
+        return [RepeatedUnits((Unit("*", bodies[0], node.repeat),))]
     result = []
     for start, period, times in periods(keys):
         if period == 1:
             path = _run(start, times)
-            result.append(Segment((Unit(path, bodies[start], times),)))
+            result.append(RepeatedUnits((Unit(path, bodies[start], times),)))
             continue
         units, at = [], start
         for _, group in itertools.groupby(range(start, start + period), key=keys.__getitem__):
@@ -89,7 +89,7 @@ def segments(node: RepeatNode, other: RepeatNode | None = None) -> list[Segment]
                 path = ",..,".join(path.rsplit(",", 1))
             units.append(Unit(path, run[0], len(run)))
             at += len(run)
-        result.append(Segment(tuple(units), times))
+        result.append(RepeatedUnits(tuple(units), times))
     return result
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..ir.value_type import ValueType
-from .labels import Words
+from .labels import BoxText
 
 MASKS = frozenset({"mask", "bias", "len", "pos"})
 """Kinds of values that mark positions, such as masks; their wires are thin."""
@@ -46,7 +46,7 @@ NO_FOLDS = Folds()
 class Box:
     """One box of a picture."""
 
-    words: Words
+    words: BoxText
     shape: Shape = "box"
     notes: list[str] = field(default_factory=list)
     """Further texts for its small lines."""
@@ -132,7 +132,7 @@ class Picture:
         """Add an input or an output: `input/` or `output/` and its name."""
         what, _, word = name.partition("/")
         self.boxes[name] = Box(
-            words=Words(word.replace("_", " "), "", "other"),
+            words=BoxText(word.replace("_", " "), "", "other"),
             shape="text",
             faint=type_.kind in MASKS,
             tooltip=f"{what} {word}: {type_}",

@@ -36,7 +36,7 @@ class Curve:
 
 
 @dataclass(slots=True)
-class Placement:
+class PicturePlacement:
     """Where the parts of a picture are."""
 
     at: dict[str, Point] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Placement:
         return x - width / 2, y - height / 2, x + width / 2, y + height / 2
 
 
-def read_layouts(content: bytes) -> Iterator[Placement]:
+def read_layouts(content: bytes) -> Iterator[PicturePlacement]:
     """Yield where dot places pictures, from what it writes for them as JSON."""
     decoder, remaining = json.JSONDecoder(), content.decode().strip()
     while remaining:
@@ -74,9 +74,9 @@ def read_layouts(content: bytes) -> Iterator[Placement]:
         remaining = remaining[end:].lstrip()
 
 
-def _read_layout(value: Mapping[str, Any]) -> Placement:
+def _read_layout(value: Mapping[str, Any]) -> PicturePlacement:
     west, low, east, high = map(float, value["bb"].split(","))
-    placement = Placement(width=east - west, height=high - low)
+    placement = PicturePlacement(width=east - west, height=high - low)
 
     def point(text: str) -> Point:
         x, y = map(float, text.split(","))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from .grid import grid_positions
 from .picture import Picture
-from .placement import Placement, read_layouts
+from .placement import PicturePlacement, read_layouts
 from .render import graphviz_output
 from .writer import FRAME_LINES, Look, is_large, write
 
@@ -16,7 +16,7 @@ LONGEST_LAYOUT = 60
 """Timeout of dot, in seconds."""
 
 
-def positions(pictures: Sequence[Picture], look: Look) -> list[Placement]:
+def positions(pictures: Sequence[Picture], look: Look) -> list[PicturePlacement]:
     """Return positions for pictures: those that the SVG has.
 
     Without dot, every picture is placed as large ones are.
@@ -29,7 +29,7 @@ def positions(pictures: Sequence[Picture], look: Look) -> list[Placement]:
         InputError: dot fails.
     """
     small = [index for index, picture in enumerate(pictures) if not is_large(picture)]
-    layouts: dict[int, Placement] = {}
+    layouts: dict[int, PicturePlacement] = {}
     if small:
         text = "".join(write(pictures[index], look).source for index in small)
         try:
@@ -43,7 +43,7 @@ def positions(pictures: Sequence[Picture], look: Look) -> list[Placement]:
 
 
 @functools.lru_cache(maxsize=16)
-def _dot(text: str) -> list[Placement]:
+def _dot(text: str) -> list[PicturePlacement]:
     """Return where dot places one or several pictures, in one process.
 
     Most edits of a spec change no word in its picture.

@@ -14,7 +14,7 @@ from itertools import pairwise
 from ...specs.json_tree import cells
 from .labels import wrapped
 from .picture import Frame, Picture, Side, thin
-from .placement import Curve, Placement, Point, Rect
+from .placement import Curve, PicturePlacement, Point, Rect
 from .writer import Look, frame_label, side_of
 
 _LANE, _STEP, _LEVEL, _LANES = 12.0, 7.0, 5.0, 5
@@ -38,7 +38,7 @@ _MARK, _BESIDE = 13.0, 24.0
 Ends = tuple[str, str]
 
 
-def route(picture: Picture, placement: Placement, look: Look) -> None:
+def route(picture: Picture, placement: PicturePlacement, look: Look) -> None:
     """Give the wires of a picture corners, and place what is beside its boxes.
 
     Args:
@@ -103,7 +103,7 @@ class _Router:
     """Finds ways for the wires of a picture."""
 
     picture: Picture
-    placement: Placement
+    placement: PicturePlacement
     uprights: list[Segment] = field(default_factory=list)
     levels: list[Segment] = field(default_factory=list)
     stacks: list[str] = field(init=False)
@@ -508,7 +508,7 @@ class _Marks:
         )
 
 
-def _fit(placement: Placement) -> None:
+def _fit(placement: PicturePlacement) -> None:
     """Move everything so that the lower left corner is 0, and set width and height."""
     rects = [*map(placement.rect, placement.at), *placement.frames.values()]
     curves = [curve for wires in placement.wires.values() for curve in wires]

@@ -19,7 +19,7 @@ from .facts import facts, foldable, param_help
 from .labels import DETAIL, LONGEST, TITLE, wrapped
 from .layout import lay_out_graph
 from .picture import FROZEN, MASKS, Box, Folds, Frame, Picture
-from .placement import Curve, Placement, Point, Rect
+from .placement import Curve, PicturePlacement, Point, Rect
 from .positions import positions
 from .writer import FRAME_LINE, Look
 
@@ -173,7 +173,9 @@ def _check(graph: Graph, folds: Folds) -> None:
         )
 
 
-def _drawing(picture: Picture, at: Placement, facts_by_path: Mapping[str, Any]) -> dict[str, Any]:
+def _drawing(
+    picture: Picture, at: PicturePlacement, facts_by_path: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return one state: boxes, frames and wires with their positions."""
     boxes = [
         _box(name, picture.boxes[name], _edges(at.rect(name), at), facts_by_path)
@@ -244,7 +246,7 @@ def _fact(path: str, facts_by_path: Mapping[str, Any]) -> str:
     return ""
 
 
-def _frames(frame: Frame, at: Placement) -> Iterator[dict[str, Any]]:
+def _frames(frame: Frame, at: PicturePlacement) -> Iterator[dict[str, Any]]:
     """Yield the frames in a frame, outer ones first."""
     for inner in frame.frames:
         if inner.path in at.frames:
@@ -268,18 +270,18 @@ def _node_of(path: str) -> str:
     return re.sub(r"\.(\*|\d+\+|\d[\d,\-.]*)$", "", path)
 
 
-def _flipped(point: Point, at: Placement) -> Point:
+def _flipped(point: Point, at: PicturePlacement) -> Point:
     """Return a point from the upper left corner."""
     return point[0] + _MARGIN, at.height - point[1] + _MARGIN
 
 
-def _edges(rect: Rect, at: Placement) -> Rect:
+def _edges(rect: Rect, at: PicturePlacement) -> Rect:
     """Return left, upper edge, width and height."""
     x, y = _flipped((rect[0], rect[3]), at)
     return x, y, rect[2] - rect[0], rect[3] - rect[1]
 
 
-def _curve(curve: Curve, at: Placement) -> tuple[str, list[float]]:
+def _curve(curve: Curve, at: PicturePlacement) -> tuple[str, list[float]]:
     """Return the path of a wire in SVG, and the point of its arrow, if it has one."""
     points = [f"{x:.1f},{y:.1f}" for x, y in (_flipped(point, at) for point in curve.points)]
     end = [round(value, 1) for value in _flipped(curve.tip, at)] if curve.tip else []

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from ...specs.latex_text import tex, unsupported
 from .labels import COLORS, DETAIL, DIM, EDGE, FAINT, wrapped
 from .picture import MASKS, Box, Frame, Picture
-from .placement import Curve, Placement, Point
+from .placement import Curve, PicturePlacement, Point
 from .writer import FROZEN_EDGE, Look, frame_lines
 
 _HEAD = r"% Needs \usepackage{tikz}; \resizebox{\columnwidth}{!}{\input{...}} makes it fit."
@@ -21,7 +21,7 @@ Line = tuple[str, float, str]
 """A line of text, its size in points, and its color."""
 
 
-def tikz(picture: Picture, look: Look, placement: Placement) -> str:
+def tikz(picture: Picture, look: Look, placement: PicturePlacement) -> str:
     """Return a picture as a `tikzpicture`; equal pictures give equal text.
 
     Args:
@@ -36,7 +36,7 @@ def tikz(picture: Picture, look: Look, placement: Placement) -> str:
 class _Writer:
     """Writes frames, then wires, then boxes."""
 
-    def __init__(self, picture: Picture, look: Look, placement: Placement) -> None:
+    def __init__(self, picture: Picture, look: Look, placement: PicturePlacement) -> None:
         self.picture, self.look, self.placement = picture, look, placement
         self.colors: dict[str, str] = {}
 

@@ -28,7 +28,7 @@ from .labels import (
     wrapped,
 )
 from .picture import FROZEN, MASKS, Box, Frame, Picture, Side, frame_of
-from .placement import Placement
+from .placement import PicturePlacement
 
 FONT = "Helvetica,Arial,sans-serif"
 FROZEN_EDGE = "#5b8db8"
@@ -80,7 +80,9 @@ class Look:
     """Whether wires get corners once the boxes are placed."""
 
 
-def write(picture: Picture, look: Look, placement: Placement | None = None) -> graphviz.Digraph:
+def write(
+    picture: Picture, look: Look, placement: PicturePlacement | None = None
+) -> graphviz.Digraph:
     """Return the picture as DOT; equal pictures give equal text.
 
     Args:
@@ -96,7 +98,7 @@ def write(picture: Picture, look: Look, placement: Placement | None = None) -> g
 class _Writer:
     """Writes the boxes of a picture, then its wires."""
 
-    def __init__(self, picture: Picture, look: Look, placement: Placement | None) -> None:
+    def __init__(self, picture: Picture, look: Look, placement: PicturePlacement | None) -> None:
         self.picture, self.look, self.placement = picture, look, placement
         engine = "dot" if placement is None else "neato"
         self.dot = graphviz.Digraph(name=quoted(look.name), engine=engine)

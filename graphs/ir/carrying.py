@@ -9,8 +9,8 @@ from typing import Any
 
 from ...specs.expressions import words_in
 from ...specs.findings import pointer
-from ...specs.form import AnyNode, RepeatNode, ShareNode, Spec, Template, Use
-from ...specs.text_edits import Edit
+from ...specs.form import AnyNode, RepeatedTemplate, ShareNode, SpecForm, Template, Use
+from ...specs.text_edits import PatchOperation
 from .graph import BlockNode, Scope
 from .value_type import Axis, ValueType, is_known
 
@@ -23,7 +23,7 @@ class Carried:
     """The input."""
     type: str
     """The type of an input that the template lacks so far; empty if it has the input."""
-    edits: tuple[Edit, ...]
+    edits: tuple[PatchOperation, ...]
     """Edits of the merged spec that declare the input and wire the value at every use, also through
     the templates around it."""
     sources: frozenset[str]
@@ -31,7 +31,7 @@ class Carried:
 
 
 def carried(
-    spec: Spec,
+    spec: SpecForm,
     params: Mapping[str, Any],
     template: str,
     value: str,
@@ -81,14 +81,14 @@ class _Carrying:
 
     def __init__(
         self,
-        spec: Spec,
+        spec: SpecForm,
         params: Mapping[str, Any],
         value: str,
         root: Scope,
         insides: Iterable[Scope],
     ) -> None:
         self.spec, self.params, self.value = spec, params, value
-        self.edits: list[Edit] = []
+        self.edits: list[PatchOperation] = []
         self.sources = set[str]()
         self.types: dict[str, str] = {}
         """Template to the type of its new input."""
@@ -128,9 +128,9 @@ class _Carrying:
         for use, value in zip(uses, values, strict=True):
             at = _place(use.scope) + pointer("nodes", use.node, "in")
             if not use.record.in_:
-                self.edits.append(Edit("add", at, {name: value}))
+                self.edits.append(PatchOperation("add", at, {name: value}))
             elif name not in use.record.in_:
-                self.edits.append(Edit("add", at + pointer(name), value))
+                self.edits.append(PatchOperation("add", at + pointer(name), value))
         return name
 
     def _declared(self, template: str, uses: list[_UseOf]) -> str:
@@ -149,7 +149,7 @@ class _Carrying:
         type_ = self._type(templates.values(), uses)
         for key in templates:
             self.types[key] = type_
-            self.edits.append(Edit("add", _place(key) + pointer("inputs", name), type_))
+            self.edits.append(PatchOperation("add", _place(key) + pointer("inputs", name), type_))
         return name
 
     def _has(self, scope: str) -> bool:
@@ -160,7 +160,7 @@ class _Carrying:
         self.sources.add(_place(scope) + pointer(kind, name))
         return True
 
-    def _record(self, scope: str) -> Spec | Template:
+    def _record(self, scope: str) -> SpecForm | Template:
         return self.spec.blocks[scope] if scope else self.spec
 
     def _type(self, templates: Iterable[Template], uses: list[_UseOf]) -> str:
@@ -202,13 +202,13 @@ def _place(template: str) -> str:
     return pointer("blocks", template) if template else ""
 
 
-def _uses_of(spec: Spec, template: str) -> Iterator[_UseOf]:
+def _uses_of(spec: SpecForm, template: str) -> Iterator[_UseOf]:
     """Yield the nodes that use a template."""
-    records: dict[str, Spec | Template] = {"": spec, **spec.blocks}
+    records: dict[str, SpecForm | Template] = {"": spec, **spec.blocks}
     for scope, record in records.items():
         for key, node in record.nodes.items():
             owner = record.nodes.get(node.share) if isinstance(node, ShareNode) else node
-            if isinstance(owner, RepeatNode):
+            if isinstance(owner, RepeatedTemplate):
                 used = frozenset([owner.block, *owner.instead.values()])
                 if template in used:
                     yield _UseOf(scope, key, node, used - {template})
@@ -223,9 +223,9 @@ def _blocks_of(use: Use) -> Iterator[str]:
         yield from _blocks_of(inner)
 
 
-def _params_of(spec: Spec) -> Iterator[Any]:
+def _params_of(spec: SpecForm) -> Iterator[Any]:
     """Yield the params of a spec, of its templates, and of all nodes."""
-    records: list[Spec | Template] = [spec, *spec.blocks.values()]
+    records: list[SpecForm | Template] = [spec, *spec.blocks.values()]
     for record in records:
         yield record.params
         for node in record.nodes.values():

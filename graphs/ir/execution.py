@@ -21,7 +21,7 @@ LowPrecision = Literal["bfloat16", "float16"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BatchAxes:
     """The position of the batch axis and the time axis in the padded form of a value."""
 
     axis: str
@@ -38,8 +38,8 @@ class Around:
 
     block: str
     """Key of the block, or name of the graph."""
-    inputs: Mapping[str, Place]
-    outputs: Mapping[str, Place | None]
+    inputs: Mapping[str, BatchAxes]
+    outputs: Mapping[str, BatchAxes | None]
     """All outputs, in order; None for an output that is not unpadded."""
     inside: bool = False
     """Whether the module of the block takes unpadded values and pads what it needs itself."""
@@ -59,7 +59,7 @@ class UnpadPlan:
     """Path of a module to the inputs that are padded for it and the outputs to unpad after it."""
     padded: Mapping[str, str]
     """Each axis that stays padded to the reason."""
-    cached: Mapping[str, Place] = field(default_factory=dict, repr=False)
+    cached: Mapping[str, BatchAxes] = field(default_factory=dict, repr=False)
     """The unpadded values of the root that decoding steps read, which are computed once."""
 
     @property

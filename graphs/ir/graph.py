@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel
 
-from ...specs.form import Spec
+from ...specs.form import SpecForm
 from .block_type import BlockType, Division, Signature
 from .execution import PLAIN, Execution
-from .lora import Lora, lora_of, prefix_of
-from .state_tensor import Segments
+from .lora import LoraSettings, lora_of, prefix_of
+from .state_tensor import DocumentSegments
 from .value_type import UNKNOWN, ValueType
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class Part:
         return {**self.own_weights(), **of_slots}
 
     @property
-    def lora(self) -> Lora | None:
+    def lora(self) -> LoraSettings | None:
         """The low-rank matrices that are added to its linear maps."""
         return lora_of(self.params)
 
@@ -549,7 +549,7 @@ class Graph:
 
     name: str
     doc: str
-    spec: Spec
+    spec: SpecForm
     """The spec as it was checked, with overrides applied."""
     source: str
     """File of the spec, as the user named it."""
@@ -568,7 +568,7 @@ class Graph:
     """In an objective: the node whose model a finished training leaves behind."""
     losses: Mapping[str, float] = field(default_factory=dict)
     """Output of kind `loss` to its weight in the sum of an objective."""
-    segments: Segments | None = None
+    segments: DocumentSegments | None = None
     blocks: tuple[BlockType, ...] = field(default=(), compare=False)
     """The block types that `blocks=` added to the registry for this graph."""
     execution: Execution = PLAIN

@@ -20,7 +20,7 @@ A, B = "lora.a.weight", "lora.b.weight"
 """Names of both matrices below the path of a linear map."""
 
 
-class Lora(BaseModel):
+class LoraSettings(BaseModel):
     """Low-rank matrices that are added to linear maps."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -57,11 +57,11 @@ class Adaptable(BaseModel):
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
-    lora: Lora | None = None
+    lora: LoraSettings | None = None
     """Low-rank matrices that are added to linear maps of the block; `weft lora` sets it."""
 
 
-def lora_of(params: BaseModel) -> Lora | None:
+def lora_of(params: BaseModel) -> LoraSettings | None:
     """Return what the params of a block say about LoRA."""
     return params.lora if isinstance(params, Adaptable) else None
 

@@ -20,7 +20,7 @@ def weighing_ports(part: Part) -> tuple[str, ...]:
     return tuple(port for port in part.block.weighs if port in part.inputs)
 
 
-class Counter(NamedTuple):
+class ItemCounter(NamedTuple):
     """What counts the items of a loss of a scope."""
 
     node: Node
@@ -39,17 +39,17 @@ def last_body(node: Node) -> Scope | None:
 
 
 @last_result
-def counters(scope: Scope) -> dict[str, Counter]:
+def counters(scope: Scope) -> dict[str, ItemCounter]:
     """Return what counts the items of each output of a scope that is a loss whose block counts."""
     values = {
         port: _counted(scope, value)
         for port, value in scope.outputs.items()
         if scope.type_of(value).kind == "loss"
     }
-    return {port: value for port, value in values.items() if isinstance(value, Counter)}
+    return {port: value for port, value in values.items() if isinstance(value, ItemCounter)}
 
 
-def _counted(scope: Scope, value: str) -> Counter | str | None:
+def _counted(scope: Scope, value: str) -> ItemCounter | str | None:
     """Return what counts a loss; the input of the scope that it is a formula of; or None."""
     nodes = {node.name: node for node in scope.nodes}
     while value not in scope.inputs:
@@ -61,18 +61,18 @@ def _counted(scope: Scope, value: str) -> Counter | str | None:
             wires = [v for _, v in sorted(node.wires.items()) if v]
             read = [v for v in wires if scope.type_of(v).kind == "loss"]
             if not read:
-                return Counter(node, port) if weighing_ports(node.part) else None
+                return ItemCounter(node, port) if weighing_ports(node.part) else None
             value = read[0]  # a formula of a loss sums the same items
             continue
         body = last_body(node)
         inner = _counted(body, body.outputs[port]) if body is not None else None
         if not isinstance(inner, str):
-            return Counter(node, port) if inner is not None else None
+            return ItemCounter(node, port) if inner is not None else None
         value = node.wires[inner]
     return value
 
 
-def counting_ports(counter: Counter) -> tuple[str, ...]:
+def counting_ports(counter: ItemCounter) -> tuple[str, ...]:
     """Return the ports of a node that it must read to count the items of a loss."""
     node = counter.node
     if isinstance(node, BlockNode):

@@ -30,7 +30,7 @@ class StateTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Segments:
+class DocumentSegments:
     """Consecutive rows of a document, each computed as one step of many positions."""
 
     axis: str

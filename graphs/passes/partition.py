@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ...specs.form import Spec
+from ...specs.form import SpecForm
 from ...specs.reader import parse
 from ...specs.references import templates_used
 from ..checker.check import check
@@ -114,4 +114,4 @@ def subgraph(
         **({} if step is None else {"step": {"axis": step}}),
     }
     source = f"{full['name']}, {part} part"
-    return check(parse(Spec, value, source), registry, source=source, checked=True)
+    return check(parse(SpecForm, value, source), registry, source=source, checked=True)

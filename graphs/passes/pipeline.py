@@ -158,7 +158,7 @@ class DecodePasses:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class PassSettings:
     """Settings of the passes."""
 
     purpose: Purpose = "train"
@@ -187,7 +187,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PassStep:
     """One pass of a pipeline."""
 
     name: PassName
@@ -199,7 +199,7 @@ class Step:
     """What it changed in this graph; empty if nothing."""
 
 
-def pipeline(graph: Graph, settings: Settings, last: PassName | None = None) -> list[Step]:
+def pipeline(graph: Graph, settings: PassSettings, last: PassName | None = None) -> list[PassStep]:
     """Run the passes over a graph.
 
     Args:
@@ -213,7 +213,7 @@ def pipeline(graph: Graph, settings: Settings, last: PassName | None = None) -> 
     Raises:
         InputError: a selection is wrong, or `strict` is set and a model cannot be unpadded.
     """
-    steps: list[Step] = []
+    steps: list[PassStep] = []
     names = NAMES[settings.purpose]
     graph = one_by_one(graph)
     if graph.segments is not None:  # its models run as steps, and only these two apply
@@ -222,11 +222,11 @@ def pipeline(graph: Graph, settings: Settings, last: PassName | None = None) -> 
         if name not in settings.without:
             graph_pass = _PASSES[name]
             graph = graph_pass.change(graph, settings)
-            steps.append(Step(name, graph_pass.does, graph, tuple(graph_pass.tell(graph))))
+            steps.append(PassStep(name, graph_pass.does, graph, tuple(graph_pass.tell(graph))))
     return steps
 
 
-def after(graph: Graph, settings: Settings, last: PassName | None = None) -> Graph:
+def after(graph: Graph, settings: PassSettings, last: PassName | None = None) -> Graph:
     """Return the graph after its passes; arguments as of `pipeline`."""
     steps = pipeline(graph, settings, last)
     return steps[-1].graph if steps else graph
@@ -250,7 +250,7 @@ def _merging(graph: Graph) -> list[str]:
     return list(lines)
 
 
-def _unpad(graph: Graph, settings: Settings) -> Graph:
+def _unpad(graph: Graph, settings: PassSettings) -> Graph:
     if settings.purpose == "decode":
         return unpad_decoding(graph) if settings.decode.unpad else graph
     return unpad(graph, strict=settings.strict) if settings.unpad else graph
@@ -272,7 +272,7 @@ def _unpadded(graph: Graph) -> list[str]:
     return lines
 
 
-def _fuse(graph: Graph, _: Settings) -> Graph:
+def _fuse(graph: Graph, _: PassSettings) -> Graph:
     from .fuse import fuse, is_fusible  # noqa: PLC0415 - for training
 
     return fuse(graph) if is_fusible(graph) else graph
@@ -290,7 +290,7 @@ def _fused(graph: Graph) -> list[str]:
     return lines
 
 
-def _checkpoint(graph: Graph, settings: Settings) -> Graph:
+def _checkpoint(graph: Graph, settings: PassSettings) -> Graph:
     from .checkpoint import checkpoint_activations  # noqa: PLC0415 - for training
 
     return checkpoint_activations(graph, settings.activation_checkpointing)
@@ -303,7 +303,7 @@ def _checkpointed(graph: Graph) -> list[str]:
     return [f"{len(paths)} modules, from {paths[0]}"] if paths else []
 
 
-def _kernels(graph: Graph, settings: Settings) -> Graph:
+def _kernels(graph: Graph, settings: PassSettings) -> Graph:
     return replace(graph, execution=replace(graph.execution, kernels=settings.kernels))
 
 
@@ -312,7 +312,7 @@ def _chosen(graph: Graph) -> list[str]:
     return [] if kernels is None else [str(kernels)]
 
 
-def _parallel(graph: Graph, settings: Settings) -> Graph:
+def _parallel(graph: Graph, settings: PassSettings) -> Graph:
     from .parallel import parallelize  # noqa: PLC0415 - for training
 
     return parallelize(
@@ -333,7 +333,7 @@ def _planned(graph: Graph) -> list[str]:
     return lines
 
 
-def _cast(graph: Graph, settings: Settings) -> Graph:
+def _cast(graph: Graph, settings: PassSettings) -> Graph:
     return graph if settings.precision == "float32" else cast_weights(graph, settings.precision)
 
 
@@ -384,7 +384,7 @@ class _Pass(NamedTuple):
 
     does: str
     """What it does, for any graph."""
-    change: Callable[[Graph, Settings], Graph]
+    change: Callable[[Graph, PassSettings], Graph]
     """The pass itself."""
     tell: Callable[[Graph], list[str]]
     """Returns what it changed in a graph."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from ...specs.findings import InputError
 from ..ir.block_type import Port, Signature
-from ..ir.execution import PLAIN, Around, Place, UnpadPlan
+from ..ir.execution import PLAIN, Around, BatchAxes, UnpadPlan
 from ..ir.graph import BlockNode, Graph, Part, Scope, TemplatePart
 from ..ir.traverse import Visit, late_values, moving_ports, moving_values, root_moving, visits
 from ..ir.value_type import ValueType, names_of, time_axes
@@ -163,7 +163,7 @@ class _Planner:
     boundaries: dict[tuple[int, tuple[str, ...]], Around | None] = field(default_factory=dict)
     """Known answers of `around`."""
 
-    def layout_of(self, type_: ValueType) -> Place | None:
+    def layout_of(self, type_: ValueType) -> BatchAxes | None:
         """Return where the batch and time axis of a value are; None if it is not unpadded."""
         axes = type_.axes
         long = [index for index, axis in enumerate(axes) if self.times & names_of(axis)]
@@ -171,9 +171,9 @@ class _Planner:
             return None
         if long[0] == 0 or axes[long[0] - 1] not in self.batches:
             return None
-        return Place(str(axes[long[0]]), long[0] - 1, len(axes))
+        return BatchAxes(str(axes[long[0]]), long[0] - 1, len(axes))
 
-    def places(self, types: Mapping[str, ValueType]) -> dict[str, Place]:
+    def places(self, types: Mapping[str, ValueType]) -> dict[str, BatchAxes]:
         """Return the places of the values that are unpadded."""
         locations = {name: self.layout_of(type_) for name, type_ in types.items()}
         return {name: location for name, location in locations.items() if location is not None}
@@ -195,7 +195,7 @@ class _Planner:
         pairs = zip((*wired, *outputs), places, strict=True)
         return not all(self._takes_tokens(port, type_, at) for (port, type_), at in pairs)
 
-    def _takes_tokens(self, port: Port, type_: ValueType, location: Place | None) -> bool:
+    def _takes_tokens(self, port: Port, type_: ValueType, location: BatchAxes | None) -> bool:
         """Return whether a port takes unpadded tokens as they are, or a value without rows."""
         if port.type.axes[:1] == ("...",):
             return location is not None

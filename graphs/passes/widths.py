@@ -19,7 +19,7 @@ from ..ir.traverse import visits
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class WidthGrowth:
     """How many times larger a weight is than in the base model."""
 
     fan_in: float
@@ -53,7 +53,7 @@ class _Use:
     multiplier: float
 
 
-def growth(graph: Graph, base: Graph) -> dict[str, Growth]:
+def growth(graph: Graph, base: Graph) -> dict[str, WidthGrowth]:
     """Return how each weight of a graph grows with its width.
 
     Args:
@@ -111,7 +111,7 @@ def _uses(graph: Graph) -> dict[str, _Use]:
     return {path: uses[path] for path in graph.root.weights()}
 
 
-def _growth(path: str, now: _Use, before: _Use) -> Growth:
+def _growth(path: str, now: _Use, before: _Use) -> WidthGrowth:
     """Return how a weight grows.
 
     Raises:
@@ -130,4 +130,4 @@ def _growth(path: str, now: _Use, before: _Use) -> Growth:
         word: prod(ratio for kind, ratio in zip(words, ratios, strict=True) if kind == word)
         for word in ("in", "out")
     }
-    return Growth(by_word["in"], by_word["out"], now.multiplier / before.multiplier)
+    return WidthGrowth(by_word["in"], by_word["out"], now.multiplier / before.multiplier)

@@ -20,7 +20,7 @@ from .partition import subgraph
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class WrittenInput:
     """The part of a model that writes one of its inputs."""
 
     graph: Graph
@@ -31,7 +31,7 @@ class Writing:
 
 def written_before(
     model: Graph, drafts: Iterable[tuple[str, str]], registry: Registry
-) -> dict[str, Writing]:
+) -> dict[str, WrittenInput]:
     """Return the parts of a model that write inputs before the answer, by input, in order.
 
     Args:
@@ -43,7 +43,7 @@ def written_before(
         InputError: one is no input of ids and its logits, is written twice, depends on what is
             written later, or cannot be written token by token.
     """
-    parts: dict[str, Writing] = {}
+    parts: dict[str, WrittenInput] = {}
     for port, output in drafts:
         if port in parts:
             problem = f"two drafts write the input '{port}'"
@@ -51,7 +51,7 @@ def written_before(
         masks = _masks(model, port)
         _check_logits(model, port, output)
         graph = _writing_graph(model, port, output, registry)
-        parts[port] = Writing(graph, masks)
+        parts[port] = WrittenInput(graph, masks)
     ports = [*parts]
     for at, (port, part) in enumerate(parts.items()):
         if later := [name for name in ports[at + 1 :] if name in part.graph.inputs]:

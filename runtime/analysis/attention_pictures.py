@@ -43,7 +43,7 @@ _LONGEST = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class AttentionHeads:
     """The heads of one attention."""
 
     path: str
@@ -52,7 +52,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AttentionGroup:
     """All attentions from one sequence to another."""
 
     title: str
@@ -61,10 +61,10 @@ class Group:
     """Pieces at the query positions, from the top."""
     read: tuple[str, ...]
     """Pieces at the key positions, from the left."""
-    layers: tuple[Layer, ...]
+    layers: tuple[AttentionHeads, ...]
 
 
-def groups_of(graph: Graph, maps: AttentionMaps) -> list[Group]:
+def groups_of(graph: Graph, maps: AttentionMaps) -> list[AttentionGroup]:
     """Group the attentions of a pair of sentences by the sequences they connect, in graph order.
 
     Raises:
@@ -77,14 +77,14 @@ def groups_of(graph: Graph, maps: AttentionMaps) -> list[Group]:
         )
     sequences = what_reads_what(graph)
     pieces = {"source": maps.source, "target": maps.target}
-    layers_by_pair: dict[tuple[str, str], list[Layer]] = {}
+    layers_by_pair: dict[tuple[str, str], list[AttentionHeads]] = {}
     for path, weights_HTS in maps.weights.items():
         path_once = path.partition(" ")[0]
         if path_once not in sequences:
             continue
         reads, read = sequences[path_once]
         if weights_HTS.shape[1:] == (len(pieces[reads]), len(pieces[read])):
-            layers_by_pair.setdefault((reads, read), []).append(Layer(path, weights_HTS))
+            layers_by_pair.setdefault((reads, read), []).append(AttentionHeads(path, weights_HTS))
     if not layers_by_pair:
         raise InputError(
             "the model has no attention over complete sentences",
@@ -92,12 +92,12 @@ def groups_of(graph: Graph, maps: AttentionMaps) -> list[Group]:
             help="run 'weft show' for a list of its blocks",
         )
     return [
-        Group(f"{reads} reads {read}", pieces[reads], pieces[read], tuple(layers))
+        AttentionGroup(f"{reads} reads {read}", pieces[reads], pieces[read], tuple(layers))
         for (reads, read), layers in layers_by_pair.items()
     ]
 
 
-def write_attention(groups: list[Group], out: Path, title: str) -> Path:
+def write_attention(groups: list[AttentionGroup], out: Path, title: str) -> Path:
     """Write a page or a picture, depending on the file's suffix.
 
     Raises:
@@ -119,7 +119,7 @@ def write_attention(groups: list[Group], out: Path, title: str) -> Path:
     return out
 
 
-def page(groups: list[Group], title: str) -> str:
+def page(groups: list[AttentionGroup], title: str) -> str:
     """Return an HTML page: a small map for each layer and head, and a large one of the selected."""
     data = [
         {
@@ -146,7 +146,7 @@ def page(groups: list[Group], title: str) -> str:
     return template.replace("__DATA__", safe)
 
 
-def picture(groups: list[Group], title: str, location: str) -> Figure:
+def picture(groups: list[AttentionGroup], title: str, location: str) -> Figure:
     """Return one small map per head: a row for each attention, a column for each head.
 
     Raises:
@@ -198,7 +198,7 @@ def picture(groups: list[Group], title: str, location: str) -> Figure:
     return figure
 
 
-def _label(panel: Axes, group: Group) -> None:
+def _label(panel: Axes, group: AttentionGroup) -> None:
     places = [row + 0.5 for row in range(len(group.reads))]
     panel.set_yticks(places, group.reads, fontsize=4, parse_math=False)
 

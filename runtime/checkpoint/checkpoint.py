@@ -44,7 +44,7 @@ from ...graphs.ir.canonical import fingerprint, fingerprint_of
 from ...graphs.ir.graph import Graph
 from ...graphs.passes.objective import deployed_graph
 from ...specs.findings import Finding, InputError, SpecError, nearest
-from ...specs.form import Spec
+from ...specs.form import SpecForm
 from ...specs.reader import RUNS, parse, upgrade_format
 from ...specs.regular_files import DamagedError, path_in
 from ..codegen.build import build_empty, tie
@@ -387,7 +387,7 @@ def _graph(folder: Path, state: Mapping[str, Any], blocks: Iterable[BlockType]) 
     """
     spec_file = folder / _SPEC
     written = object_in(folder, _SPEC)
-    spec = parse(Spec, written, str(spec_file))
+    spec = parse(SpecForm, written, str(spec_file))
     try:
         graph = check(spec, registry(blocks), source=str(spec_file), checked=True)
     except SpecError as error:
@@ -427,7 +427,7 @@ def _objective(files: Manifest, blocks: Iterable[BlockType]) -> Graph | None:
     folder, path = files.folder, files.folder / OBJECTIVE
     if OBJECTIVE not in files.names:
         return None
-    spec = parse(Spec, object_in(folder, OBJECTIVE), str(path))
+    spec = parse(SpecForm, object_in(folder, OBJECTIVE), str(path))
     return check(spec, registry(blocks), source=str(path), checked=True)
 
 

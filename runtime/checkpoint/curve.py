@@ -39,7 +39,7 @@ ROOT = -0.5
 """Exponent of the fall of the paper's schedule."""
 
 
-class Piece(Settings):
+class CurvePiece(Settings):
     """A number of updates in which a value changes, or stays as it is."""
 
     shape: Literal["linear", "cosine", "sqrt", "power"] = "linear"
@@ -79,7 +79,7 @@ class Piece(Settings):
         return self.to is None and self.shape != "power"
 
 
-def _refuse_two_open(pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+def _refuse_two_open(pieces: tuple[CurvePiece, ...]) -> tuple[CurvePiece, ...]:
     """Return pieces whose lengths are clear.
 
     Raises:
@@ -97,7 +97,7 @@ def _refuse_two_open(pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
     return pieces
 
 
-Pieces = Annotated[tuple[Piece, ...], AfterValidator(_refuse_two_open)]
+Pieces = Annotated[tuple[CurvePiece, ...], AfterValidator(_refuse_two_open)]
 """Pieces in the order of the updates; after the last one the value stays."""
 BY_FORM = Discriminator(lambda value: "pieces" if isinstance(value, list | tuple) else "number")
 """Selects the member `number` or `pieces` of a union, so that a wrong value is wrong once."""
@@ -112,7 +112,7 @@ Values = Mapping[str, Curve]
 class Stretch:
     """A piece of a curve in a run of known length."""
 
-    piece: Piece
+    piece: CurvePiece
     after: int
     """Update after which it begins."""
     until: int
@@ -143,7 +143,7 @@ class Stretch:
         return self.start if self.piece.to is None else self.piece.to
 
 
-def stretches(pieces: Sequence[Piece], updates: int) -> list[Stretch]:
+def stretches(pieces: Sequence[CurvePiece], updates: int) -> list[Stretch]:
     """Return where the pieces of a curve begin and end.
 
     Args:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PrunedAttention:
     """One attention of a graph, and the heads that remain."""
 
     path: str
@@ -116,16 +116,18 @@ def head_importance(model: nn.Module, losses: Iterable[Callable[[], Tensor]]) ->
     return {path: total / count for path, total in sums.items()}
 
 
-def attentions(graph: Graph) -> list[Place]:
+def attentions(graph: Graph) -> list[PrunedAttention]:
     """Return every attention of a graph whose heads can be pruned, with all its heads."""
     return [
-        Place(path, select, part, tuple(range(part.arguments["heads"])))
+        PrunedAttention(path, select, part, tuple(range(part.arguments["heads"])))
         for path, select, part in owned_parts(graph.root)
         if part.block.prunable is not None and part.block.prunable.rows
     ]
 
 
-def _place(by_path: Mapping[str, Place], path: str, removed: set[int], source: str) -> Place:
+def _place(
+    by_path: Mapping[str, PrunedAttention], path: str, removed: set[int], source: str
+) -> PrunedAttention:
     """Return an attention with the heads that remain.
 
     Raises:
@@ -192,7 +194,7 @@ def _shrinks(filling: Filling) -> bool:
     return prunable and all(map(_shrinks, filling.fill.values()))
 
 
-def _graph_without(graph: Graph, places: list[Place]) -> Graph:
+def _graph_without(graph: Graph, places: list[PrunedAttention]) -> Graph:
     """Return the graph with the remaining heads, with explicit head widths."""
     patches: list[dict[str, Any]] = []
     for attention in places:
@@ -209,7 +211,7 @@ def _graph_without(graph: Graph, places: list[Place]) -> Graph:
     )
 
 
-def _rows(attention: Place, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _rows(attention: PrunedAttention, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the weights of a block without the rows and columns of the removed heads."""
     arguments, axes = attention.part.arguments, attention.part.block.prunable
     if axes is None:

@@ -15,7 +15,7 @@ class _Stored(BaseModel):
     model_config = ConfigDict(strict=True)
 
 
-class State(_Stored):
+class RunState(_Stored):
     """State of a run, which training changes after each update."""
 
     update: Count = 0
@@ -48,7 +48,7 @@ class State(_Stored):
     end."""
 
 
-class Origin(_Stored):
+class ImportOrigin(_Stored):
     """Where an imported model is from, and how it decodes."""
 
     table: str | None = None
@@ -59,9 +59,9 @@ class Origin(_Stored):
     generate: dict[str, float | bool | None] = {}
 
 
-class StoredState(State):
+class StoredState(RunState):
     """The state of a checkpoint, with what identifies its model."""
 
     fingerprint: str | None = None
     nodes: dict[str, str] = {}
-    imported: Origin = Origin()
+    imported: ImportOrigin = ImportOrigin()

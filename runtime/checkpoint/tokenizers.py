@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...graphs.ir.traverse import written_ids
 from ...graphs.passes.objective import feeds_of, source_among
 from ...specs.findings import InputError
-from ..data.prompts import Prompts, VocabularyPrompts
+from ..data.prompts import PromptTokenizer, VocabularyPrompts
 from ..data.settings import HUB
 from ..data.symbols import Vocabulary
 from ..data.tokenizer import Tokenizer
@@ -83,7 +83,7 @@ def has_tokenizers(checkpoint: Checkpoint) -> bool:
     return SHARED in files or files >= _OF_SIDES
 
 
-def prompts_of(checkpoint: Checkpoint) -> Prompts:
+def prompts_of(checkpoint: Checkpoint) -> PromptTokenizer:
     """Return the prompt tokenizer of a checkpoint, which may have its own special tokens.
 
     Raises:

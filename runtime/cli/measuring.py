@@ -90,7 +90,7 @@ def evaluated(
     from ..model.answering import as_json
 
     terminal.notice(f"{name}: predicting {len(rows):,} rows")
-    counter = terminal.Counter("rows predicted")
+    counter = terminal.LineCounter("rows predicted")
     answers = (answered or partial(answers_of, model))(rows, counter.more)
     counter.close()
     if model.trained is None:

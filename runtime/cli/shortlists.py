@@ -213,7 +213,7 @@ def _made(
         origin["from"] = "table"
     else:
         read = tokenizers[0].encode_many(sources)
-        counter = terminal.Counter("pairs aligned")
+        counter = terminal.LineCounter("pairs aligned")
         pairs = zip(read, written, strict=True)
         weights = count_aligned(model.module, model.graph, tokenizers, pairs, counter.more)
         counter.close()

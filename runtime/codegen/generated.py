@@ -31,7 +31,7 @@ from ...graphs.ir.graph import Graph, Part
 from ...graphs.ir.traverse import visits
 from ...graphs.ir.value_type import ValueType, dtype_of, evaluate, terms_of
 from ...specs.findings import InputError, did_you_mean
-from ...specs.form import Spec
+from ...specs.form import SpecForm
 from .forward import PROJECTED
 from .module import Program, lower
 from .plugin_modules import refuse_wrong_modules
@@ -170,7 +170,7 @@ class Recipe:
 
     def graph(self) -> Graph:
         """Return the graph that the module computes."""
-        form = Spec.model_validate_json(self.spec)
+        form = SpecForm.model_validate_json(self.spec)
         graph = check(form, registry(self.blocks), source="<pickle>", checked=True)
         return replace(graph, execution=self.execution)
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from ...blocks.registry import full_path
 from ...graphs.ir.execution import Execution, Fused, FusedGroup
 from ...graphs.ir.graph import BlockNode, Graph, Node, RepeatNode, Scope
-from ...graphs.ir.losses import Counter, counters, counting_ports, needed
+from ...graphs.ir.losses import ItemCounter, counters, counting_ports, needed
 from .forward import WIDTH, call, linear_output, run_lines, signature_line, targets
 from .names import child, member
 
@@ -183,7 +183,7 @@ def weights_text(scope: Scope, names: Mapping[str, str], *, root: bool) -> list[
     return [*lines, "        return {", *(f"            {text}," for text in weights), "        }"]
 
 
-def _weight_text(loss: Counter, names: Mapping[str, str]) -> str:
+def _weight_text(loss: ItemCounter, names: Mapping[str, str]) -> str:
     """Return the expression for the number of items of a loss."""
     node, module = loss.node, child(loss.node.module)
     wires = {port: node.wires[port] for port in counting_ports(loss)}

@@ -62,7 +62,7 @@ class Ratio(NamedTuple):
 
 
 @dataclass(slots=True)
-class Comparison:
+class KernelTimes:
     """Times of kernels that compute the same."""
 
     what: str
@@ -153,9 +153,9 @@ class Comparison:
         return {"what": self.what, "default": self.default, "seconds": times}
 
 
-def comparison_of(stored: Any, what: str, default: str, kernels: list[str]) -> Comparison:
+def comparison_of(stored: Any, what: str, default: str, kernels: list[str]) -> KernelTimes:
     """Return a stored comparison of these kernels; a new one if it is damaged, or of others."""
-    new = Comparison(what, default, {name: [] for name in kernels})
+    new = KernelTimes(what, default, {name: [] for name in kernels})
     if not isinstance(stored, dict) or stored.get("default") != default:
         return new
     times = stored.get("seconds")
@@ -166,7 +166,7 @@ def comparison_of(stored: Any, what: str, default: str, kernels: list[str]) -> C
     complete = len({len(series) for series in lists}) == 1 and len(lists) == len(times)
     if not complete or not all(isinstance(value, float) and value > 0 for value in values):
         return new
-    return Comparison(what, default, {name: list(times[name]) for name in kernels})
+    return KernelTimes(what, default, {name: list(times[name]) for name in kernels})
 
 
 def _rank(count: int) -> int:
@@ -369,7 +369,7 @@ def machine_key(device: torch.device, *, half: bool) -> str:
 
 def _compare(
     device: torch.device, old: Mapping[str, Any], *, half: bool
-) -> dict[str, tuple[Comparison, bool]]:
+) -> dict[str, tuple[KernelTimes, bool]]:
     """Compare the kernels of products and, for each length, of attention.
 
     Returns:
@@ -415,7 +415,7 @@ def _runnable(job: Job) -> Job | None:
     return job
 
 
-def _chosen(compared: Mapping[str, Comparison], when: str) -> Kernels:
+def _chosen(compared: Mapping[str, KernelTimes], when: str) -> Kernels:
     """Return the kernels that comparisons choose, with these as the reason."""
     chosen = compared[PRODUCTS].choice if PRODUCTS in compared else "torch"
     attention = {str(length): compared[f"attention at {length}"].choice for length in LENGTHS}

@@ -59,7 +59,7 @@ GRAPHS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class StepTimes:
     """Measured times of a step."""
 
     uncompiled: float
@@ -118,7 +118,7 @@ class Steps:
         self.reason = "requested"
         self.log = log or _silent
         self._logged = False
-        self._measurements: dict[str, Measured | None] = {}
+        self._measurements: dict[str, StepTimes | None] = {}
         self._models: dict[int, _Compiled] = {}
         self._keys: dict[tuple[int, int], str] = {}
         """Cache keys by model and number of rows: a long command looks one up in each step."""
@@ -283,7 +283,7 @@ class _Compiled:
 
 def _measure(
     model: Any, compiled_model: _Compiled, moving: Mapping[str, Tensor], state: Any, position: int
-) -> Measured | None:
+) -> StepTimes | None:
     """Time plain and compiled steps alternately at one position; None if compiling fails."""
 
     def timed(step: Callable[[], object]) -> float:
@@ -305,7 +305,9 @@ def _measure(
         statistics.median(variant) for variant in zip(*times, strict=True)
     )
     compiling = max(0.0, first - compiled_seconds)
-    return Measured(plain_seconds, compiled_seconds, compiling, next(iter(moving.values())).size(0))
+    return StepTimes(
+        plain_seconds, compiled_seconds, compiling, next(iter(moving.values())).size(0)
+    )
 
 
 def _copied(state: Any) -> Any:
@@ -338,12 +340,12 @@ def _file(key: str) -> str:
     return f"steps/{key}.json"
 
 
-def _cached(key: str) -> Measured | None:
+def _cached(key: str) -> StepTimes | None:
     """Return a cached measurement, or None if there is no valid one."""
     from ..system.cache import stored
 
     try:
-        measured = Measured(**stored(_file(key)))
+        measured = StepTimes(**stored(_file(key)))
         valid = (
             min(float(measured.uncompiled), float(measured.compiled)) > 0
             and float(measured.compiling) >= 0

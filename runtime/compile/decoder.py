@@ -18,7 +18,7 @@ from ...blocks.kernels.precision import steps_made, version_of
 from ...blocks.kernels.prepacked import InferenceLinear, can_pack, is_plain
 from ...graphs.ir.execution import PLAIN, Prepacked
 from ...graphs.passes.output_projection import head_of
-from ...graphs.passes.pipeline import DecodePasses, Settings, after
+from ...graphs.passes.pipeline import DecodePasses, PassSettings, after
 from ...specs.findings import InputError
 from ..codegen.build import build_sharing, share
 from ..codegen.generated import program_of
@@ -38,7 +38,7 @@ Skippable = Literal["unpad", "prepack"]
 """
 
 
-class Selection(Protocol):
+class TokenSelection(Protocol):
     """Which tokens the outputs of sources may need, such as a lexical shortlist."""
 
     def allowed(self, sources: Sequence[Sequence[int]], size: int) -> Tensor:
@@ -58,7 +58,7 @@ class Passes:
     """In what the products of large linear maps are computed."""
     without: frozenset[Skippable] = frozenset()
     """Passes to leave out."""
-    shortlist: Selection | None = None
+    shortlist: TokenSelection | None = None
     """Which logits are computed; None for all."""
 
 
@@ -267,7 +267,7 @@ def decoding_module(model: nn.Module, passes: DecodePasses) -> nn.Module | None:
     except InputError:
         return None
     plain_graph = replace(graph, execution=replace(PLAIN, kernels=graph.execution.kernels))
-    settings = Settings(purpose="decode", kernels=graph.execution.kernels, decode=passes)
+    settings = PassSettings(purpose="decode", kernels=graph.execution.kernels, decode=passes)
     try:
         rebuilt = build_sharing(after(plain_graph, settings), model)
     except AttributeError:

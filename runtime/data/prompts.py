@@ -17,7 +17,7 @@ _BYTE = len("<0x00>")
 _ASCII = 0x80
 
 
-class Prompts(Protocol):
+class PromptTokenizer(Protocol):
     """Tokenizer for prompts and their continuations."""
 
     def prompt(self, text: str) -> list[int]:

@@ -12,7 +12,7 @@ from ...specs.wording import SettingError, refuse
 from ..system.plugins import Selected
 from .columns.column_settings import ColumnSettings, TextSettings
 from .columns.registry import COLUMNS
-from .readers.split import Source, Split
+from .readers.split import RecordSource, Split
 from .settings import (
     AnyTokenizer,
     FilterSettings,
@@ -150,7 +150,7 @@ class DataSettings(Settings):
             msg = "'max_ratio' has no effect on data with one text column"
             yield SettingError(msg, "filter", "max_ratio", help_="remove 'max_ratio'")
 
-    def sources(self) -> dict[tuple[str, ...], Source]:
+    def sources(self) -> dict[tuple[str, ...], RecordSource]:
         """Return the sources of all splits by their place below `data`."""
         by_place: dict[tuple[str, ...], Split] = {("train",): self.train, ("valid",): self.valid}
         by_place |= {("test", name): split for name, split in self.test.items()}

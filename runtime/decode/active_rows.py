@@ -44,7 +44,7 @@ class Stepper(Protocol):
         """Keep only these sentences, in this order."""
 
 
-class Reading(Stepper, Protocol):
+class BlockStepper(Stepper, Protocol):
     """A stepper that can append several tokens at once."""
 
     def read(self, tokens_RT: Tensor, /) -> None:

@@ -18,7 +18,7 @@ from ...specs.findings import InputError
 from ..codegen.generated import program_of
 from ..compile.decoder import passes_of, steps_of
 from ..data.symbols import Vocabulary
-from .active_rows import Cancelled, Reading, Stepper
+from .active_rows import BlockStepper, Cancelled, Stepper
 from .inputs import Inputs, UsualInputs, fitting_of, positions_of
 from .search.logits_processors import (
     Beginning,
@@ -28,7 +28,7 @@ from .search.logits_processors import (
     repetition_penalty,
     winning,
 )
-from .search.search import Prompts, beam_search, sample
+from .search.search import PromptTokens, beam_search, sample
 from .settings import BeamSearch, Hypothesis, Sampling, TextOf
 from .stepper import EnsembleStepper, ModelStepper
 from .threads import threads_for
@@ -143,7 +143,7 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
     include = _inclusion(requests, limits_N, search, ends)
     processor = _processor(requests, search, processors, include)
     prompts = [request.prompt for request in requests if request.prompt]
-    bos = Prompts.of(prompts, device) if prompts else special_tokens.begin
+    bos = PromptTokens.of(prompts, device) if prompts else special_tokens.begin
     ids: dict[str, Any] = {"bos": bos, "eos": ends, "pad": special_tokens.pad}
     never = special_tokens.never
     threads = threads_for(models, len(requests) * search.rows)
@@ -158,9 +158,9 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
         steppers = [
             _stepper(model, fitting_of(model).fit(fixed), reduced, shape) for model in models
         ]
-        reading: Reading = steppers[0] if len(steppers) == 1 else EnsembleStepper(steppers)
+        reading: BlockStepper = steppers[0] if len(steppers) == 1 else EnsembleStepper(steppers)
         stepper: Stepper = reading
-        if isinstance(bos, Prompts):
+        if isinstance(bos, PromptTokens):
             if bos.start:
                 reading.read(bos.rows(search.rows)[0][:, : bos.start])
         elif all(request.begin for request in requests):
@@ -237,7 +237,7 @@ def _stepper(
     fixed: Mapping[str, Tensor],
     reduced: Reduced | None,
     shape: Mapping[str, Any],
-) -> Reading:
+) -> BlockStepper:
     """Return the stepper of a model, over the reduced vocabulary if there is one.
 
     Args:
@@ -256,7 +256,7 @@ def _stepper(
 
 
 def _forced(
-    reading: Reading,
+    reading: BlockStepper,
     requests: Sequence[Request],
     special_tokens: SpecialTokens,
     beams: int,

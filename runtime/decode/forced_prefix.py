@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
-from .active_rows import Reading
+from .active_rows import BlockStepper
 
 NUMBERS = 1 << 25
 """Maximum number of logits stored at once (128 MB), unless one position has more."""
@@ -42,7 +42,9 @@ def common(prefixes: Sequence[Sequence[int]], impossible: Collection[int]) -> in
 class ForcedPrefix:
     """A stepper whose rows all begin with a forced prefix."""
 
-    def __init__(self, stepper: Reading, first_NT: Tensor, *, beams: int, vocabulary: int) -> None:
+    def __init__(
+        self, stepper: BlockStepper, first_NT: Tensor, *, beams: int, vocabulary: int
+    ) -> None:
         """Wrap a stepper before its first step.
 
         Args:

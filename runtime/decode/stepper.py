@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ...blocks.kernels.decode_state import Capacity, State
 from ..codegen.decode import KEPT, LEAD, kept_value
 from ..compile.decoder import decoder_of
-from .active_rows import Reading, rows_of
+from .active_rows import BlockStepper, rows_of
 
 READ_AT_ONCE = 512
 """Prompt tokens that are read in one call; memory grows with the square of this number."""
@@ -159,7 +159,7 @@ class EnsembleStepper:
     Source: Sutskever et al. 2014, section 3.6.
     """
 
-    def __init__(self, steppers: Sequence[Reading]) -> None:
+    def __init__(self, steppers: Sequence[BlockStepper]) -> None:
         """Combine steppers over the same sentences."""
         self._steppers = steppers
         self.rows = steppers[0].rows

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from ..checkpoint.checkpoint import Checkpoint
     from ..checkpoint.task import Task
-    from ..data.columns.column import Column as Prepared
-    from ..data.prompts import Prompts
-    from ..decode.predictors.predictor import Column, PredictorSettings
+    from ..data.columns.column import Column
+    from ..data.prompts import PromptTokenizer
+    from ..decode.predictors.predictor import PredictorSettings, PreparedColumn
 
 SIDES = ("source", "target")
 """Columns of a model that translates and has no run."""
@@ -47,7 +47,7 @@ class Answering:
 
     checkpoint: Checkpoint
     run: Task
-    columns: Mapping[str, Prepared]
+    columns: Mapping[str, Column]
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> Answering:
@@ -186,7 +186,7 @@ class Answering:
 class PromptText:
     """The column of a model that continues text and has no run."""
 
-    prompts: Prompts
+    prompts: PromptTokenizer
     ends: tuple[int, ...]
 
     def encode(self, value: Any) -> list[int]:
@@ -247,7 +247,7 @@ def imported_context(
         InputError: there is no tokenizer, or no such column.
     """
     graph = checkpoint.graph
-    columns: dict[str, Column] = {}
+    columns: dict[str, PreparedColumn] = {}
     if graph.step_axis is not None and "source" not in graph.inputs:
         columns[TEXT] = PromptText(prompts_of(checkpoint), tuple(sorted(ends_of(checkpoint))))
     elif translates(checkpoint):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..data.prompts import Prompts
+    from ..data.prompts import PromptTokenizer
     from ..data.symbols import Vocabulary
     from ..decode.predictors.predictor import Answer
     from ..decode.predictors.text import TextPredictor
@@ -32,7 +32,7 @@ class Details:
     """Weights of each attention, [heads][positions][positions]."""
 
 
-def output_record(answer: Answer, vocabulary: Vocabulary | Prompts) -> dict[str, Any]:
+def output_record(answer: Answer, vocabulary: Vocabulary | PromptTokenizer) -> dict[str, Any]:
     """Return a written text: text, scores and pieces.
 
     A score that is not finite becomes None, because JSON cannot represent it.  Such a score

@@ -47,7 +47,7 @@ value that grows with the root of the width has 0.5."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Value:
+class BlockSizes:
     """The size of what one block computes, at each width."""
 
     node: str
@@ -77,7 +77,7 @@ class Coordinates:
     """Params of the model at each width."""
     parametrization: str
     """`mup`, or `standard` for equal initial weights and rates at all widths."""
-    values: tuple[Value, ...]
+    values: tuple[BlockSizes, ...]
     losses: tuple[float, ...]
     """Loss after the updates, at each width."""
 
@@ -87,7 +87,7 @@ class Coordinates:
         return not any(value.grows for value in self.values)
 
     @property
-    def steepest(self) -> Value:
+    def steepest(self) -> BlockSizes:
         """The value that grows most after training."""
         return max(self.values, key=lambda value: value.exponent)
 
@@ -166,7 +166,7 @@ def coordinates(
         widths=tuple(widths),
         parametrization="standard" if standard else "mup",
         values=tuple(
-            Value(node=n, before=tuple(b for b, _ in s), after=tuple(a for _, a in s))
+            BlockSizes(node=n, before=tuple(b for b, _ in s), after=tuple(a for _, a in s))
             for n, s in sizes.items()
             if all(math.isfinite(a) and b > 0 and a > 0 for b, a in s)
         ),

@@ -35,7 +35,7 @@ TABLES = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ScaffoldTask:
     """What a model is trained for, and how its files are read."""
 
     about: str
@@ -53,20 +53,20 @@ class Task:
 
 
 TASKS = {
-    "translation": Task(
+    "translation": ScaffoldTask(
         "Translate lines of one language into another",
         ("source", "target"),
         ("source", "target"),
         30,
         "lines",
     ),
-    "language-model": Task("Continue texts", ("text",), ("text",), 20, "lines"),
-    "classification": Task("Tell the class of a text", ("text", "label"), ("text",), 12),
-    "tagging": Task("Tell a tag for each word of a text", ("text", "tags"), ("text",), 15),
-    "parsing": Task(
+    "language-model": ScaffoldTask("Continue texts", ("text",), ("text",), 20, "lines"),
+    "classification": ScaffoldTask("Tell the class of a text", ("text", "label"), ("text",), 12),
+    "tagging": ScaffoldTask("Tell a tag for each word of a text", ("text", "tags"), ("text",), 15),
+    "parsing": ScaffoldTask(
         "Parse sentences into trees", ("source",), ("source",), 30, "trees", {"decoder": "chart"}
     ),
-    "speech": Task("Write down what is spoken", ("audio", "text"), ("text",), 60, "audio"),
+    "speech": ScaffoldTask("Write down what is spoken", ("audio", "text"), ("text",), 60, "audio"),
 }
 """Tasks by name; each has a template of this name."""
 
@@ -176,7 +176,7 @@ def filled(task: str, values: Mapping[str, Any]) -> str:
     return laid_out(printable(Template(text).substitute(written)))
 
 
-def _tokenizer(looks: Survey, task: Task) -> dict[str, Any]:
+def _tokenizer(looks: Survey, task: ScaffoldTask) -> dict[str, Any]:
     """Return a vocabulary of words, if there are few, and otherwise of pieces."""
     if len(looks.fields[task.texts[0]].words) <= FEW_WORDS:
         return {"type": "symbols"}
@@ -197,7 +197,7 @@ def refuse_old(path: Path) -> None:
         )
 
 
-def _refuse_wrong(paths: Sequence[Path], task: Task, part: str) -> None:
+def _refuse_wrong(paths: Sequence[Path], task: ScaffoldTask, part: str) -> None:
     """Check that there are files, as many of each column.
 
     Raises:
@@ -221,7 +221,7 @@ def _beside(path: Path) -> list[Path]:
     return list(path.parent.iterdir()) if path.parent.is_dir() else []
 
 
-def _reader(paths: Sequence[Path], task: Task) -> str:
+def _reader(paths: Sequence[Path], task: ScaffoldTask) -> str:
     """Return the name of the reader of some files.
 
     Raises:
@@ -243,7 +243,7 @@ def _reader(paths: Sequence[Path], task: Task) -> str:
 
 
 def _split(
-    reader: str, files: Sequence[str], task: Task, by_column: Mapping[str, str]
+    reader: str, files: Sequence[str], task: ScaffoldTask, by_column: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the reader of files by its name, as in a run."""
     if reader == "lines":
@@ -256,14 +256,16 @@ def _split(
 
 
 def _part(
-    reader: str, paths: Sequence[Path], root: Path, task: Task, by_column: Mapping[str, str]
+    reader: str, paths: Sequence[Path], root: Path, task: ScaffoldTask, by_column: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the reader of a part of the data, whose files are below the root."""
     names = [path.resolve().relative_to(root).as_posix() for path in paths]
     return _split(reader, names, task, by_column)
 
 
-def _fields(task: Task, looks: Survey, fields: Mapping[str, str], reader: str) -> Mapping[str, str]:
+def _fields(
+    task: ScaffoldTask, looks: Survey, fields: Mapping[str, str], reader: str
+) -> Mapping[str, str]:
     """Return the field of each column of a table.
 
     Raises:

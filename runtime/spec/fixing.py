@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...specs.findings import Finding
 from ...specs.json_tree import parts_of
-from ...specs.text_edits import Edit, EditError, edited
+from ...specs.text_edits import EditError, PatchOperation, edited
 
 ROUNDS = 10
 """Maximum number of checks: a fix may reveal another mistake that can be fixed."""
@@ -86,7 +86,7 @@ def _applied(text: str, findings: Iterable[Finding]) -> tuple[str, list[Finding]
     return text, done
 
 
-def described(edit: Edit) -> str:
+def described(edit: PatchOperation) -> str:
     """Return what an edit does, in the past tense."""
     if edit.op == "move":
         return f"renamed to '{parts_of(edit.path)[-1]}'"

@@ -82,7 +82,7 @@ _ROUNDS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SwappedBlock:
     """One place at which a block was swapped."""
 
     path: str
@@ -102,7 +102,7 @@ class Swap:
     """The variant as file contents; it extends the old spec."""
     spec: LoadedSpec
     graph: Graph
-    changes: tuple[Change, ...]
+    changes: tuple[SwappedBlock, ...]
     unread: tuple[str, ...]
     """Params of the spec that were removed because nothing uses them any more."""
 
@@ -166,7 +166,7 @@ def swap(
 
 
 def _idle(
-    spec: LoadedSpec, variant: LoadedSpec, changes: Iterable[Change], pointers: Iterable[str]
+    spec: LoadedSpec, variant: LoadedSpec, changes: Iterable[SwappedBlock], pointers: Iterable[str]
 ) -> set[str]:
     """Return the pointers, in the old spec, of kept params that have no effect in the variant.
 
@@ -195,7 +195,7 @@ def _patches(
     params: Mapping[str, Any],
     expect: int | None,
     idle: Collection[str],
-) -> tuple[tuple[Change, ...], list[dict[str, Any]]]:
+) -> tuple[tuple[SwappedBlock, ...], list[dict[str, Any]]]:
     """Return the changes, and the patches that make them; params in `idle` are not kept."""
     try:
         selection = read_selection(select)
@@ -225,7 +225,7 @@ def _changes(
     params: Mapping[str, Any],
     blocks: Registry,
     idle: Collection[str],
-) -> tuple[Change, ...]:
+) -> tuple[SwappedBlock, ...]:
     """Return the selected places and the keys that each loses."""
     if selection.target != "nodes":
         help_ = "select nodes, or the blocks in their slots"
@@ -254,7 +254,7 @@ def _changes(
             )
         ]
         lost += [f"fill.{slot}" for slot in record.get("fill", {}) if slot not in slots]
-        changes.append(Change(path, record["use"], tuple(lost), at))
+        changes.append(SwappedBlock(path, record["use"], tuple(lost), at))
     return tuple(sorted(changes, key=lambda change: change.path))
 
 

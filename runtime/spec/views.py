@@ -23,7 +23,7 @@ _STYLES = ("plain", "paper")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Diff(of_graphs.Diff):
+class Diff(of_graphs.GraphDiff):
     """What changed from one spec to another; notebooks show a picture and the list of changes."""
 
     old: Graph = field(compare=False)

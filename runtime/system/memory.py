@@ -34,7 +34,7 @@ def keep_freed_memory(most: int = _KEPT) -> bool:
 
     Args:
         most: bytes at the end of the heap that are kept; memory between blocks in use always is,
-            and `Growth` returns it only without a limit.
+            and `MemoryTrimmer` returns it only without a limit.
 
     Returns:
         Whether the setting was applied; False without glibc.
@@ -52,7 +52,7 @@ def keep_freed_memory(most: int = _KEPT) -> bool:
     return done
 
 
-class Growth:
+class MemoryTrimmer:
     """Return freed memory to the system when the process has grown.
 
     Tensors of new sizes do not fit into the freed blocks of others, so a process that keeps

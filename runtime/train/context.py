@@ -17,7 +17,7 @@ from ...graphs.ir.graph import Graph
 from ...graphs.ir.traverse import position_limits
 from ...graphs.passes.objective import deployed_graph
 from ...specs.findings import InputError, pointer
-from ..checkpoint.state import State
+from ..checkpoint.state import RunState
 from ..compile.roofline import full_speed, peak_flops
 from ..compile.torch_compile import CompileReport
 from ..data.columns.column import Column
@@ -30,7 +30,7 @@ from ..data.table import Table
 from ..system.detail import Detail
 from ..system.executors.executor import On
 from .checks.batches import one_length
-from .device import Place
+from .device import RunDevice
 from .distributed.sampler import MicroBatches
 from .distributed.world import World
 from .losses import LossSums, ObjectiveLosses
@@ -131,7 +131,7 @@ class TrainingContext:
     corpus: Table
     folder: Path
     """The run's folder."""
-    placement: Place
+    placement: RunDevice
     tokenizers: Mapping[str, bytes]
     """Files of the columns, such as tokenizers and classes, by name."""
     validate: Validate
@@ -170,7 +170,7 @@ class TrainingContext:
 class Result:
     """Result of a training."""
 
-    state: State
+    state: RunState
     finished: bool
     reason: str
     folder: Path
@@ -251,7 +251,7 @@ def refuse_long_rows(graph: Graph, prepared: Prepared) -> None:
 def training_context(
     plan: RunPlan,
     folder: Path,
-    placement: Place,
+    placement: RunDevice,
     world: World,
     listener: Listener,
     report: Report | None = None,
@@ -322,7 +322,7 @@ def _start_of(run: Run, objective: Objective, prepared: Prepared) -> StartPlan |
 
 
 def _full_speed(
-    run: Run, graph: Graph, prepared: Prepared, placement: Place, world: World
+    run: Run, graph: Graph, prepared: Prepared, placement: RunDevice, world: World
 ) -> float | None:
     """Return the speed at peak FLOP/s; None for short runs.
 

@@ -35,7 +35,7 @@ Source: https://docs.nvidia.com/cuda/cublas/#results-reproducibility"""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunDevice:
     """Device and precision of a run."""
 
     device: torch.device
@@ -66,7 +66,7 @@ class Place:
         return torch.autocast(self.device.type, dtype, enabled=enabled)
 
 
-def choose(run: Run) -> Place:
+def choose(run: Run) -> RunDevice:
     """Return the device and the precision of a run.
 
     Raises:
@@ -85,7 +85,7 @@ def choose(run: Run) -> Place:
     )
     if device.type == "cpu" and precision == "bfloat16" and not prefers_bfloat16(device):
         reason += f"; float32 is faster, since {processor.lack_of(*processor.FAST_BFLOAT16)[0]}"
-    return Place(device, DTYPES[precision], reason)
+    return RunDevice(device, DTYPES[precision], reason)
 
 
 def _fastest(device: torch.device) -> tuple[Precision, str]:
@@ -107,7 +107,7 @@ def prefers_bfloat16(device: torch.device) -> bool:
 
 
 @contextmanager
-def settings_of_process(run: Run, placement: Place) -> Iterator[None]:
+def settings_of_process(run: Run, placement: RunDevice) -> Iterator[None]:
     """Set the threads of a run, and its products in TF32, within a context; restore both.
 
     Torch has these settings for the process only, and programs go on after a training.

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ...specs.findings import InputError
-from ..checkpoint.state import State
-from .device import Place
+from ..checkpoint.state import RunState
+from .device import RunDevice
 
 SMALLEST = 1e-4
 """Scale below which a run stops: then an overflow has another cause than the scale."""
@@ -22,7 +22,7 @@ class LossScaling:
     others the host waits for the device.
     """
 
-    def __init__(self, placement: Place, state: State) -> None:
+    def __init__(self, placement: RunDevice, state: RunState) -> None:
         """Start with torch's scale, or continue with the scale of a checkpoint."""
         self.enabled = placement.dtype == torch.float16
         self._scaler = torch.amp.GradScaler(placement.device.type, enabled=self.enabled)

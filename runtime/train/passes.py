@@ -15,7 +15,7 @@ from ...graphs.passes.merge import merged
 from ...graphs.passes.objective import trained_models
 from ...graphs.passes.pipeline import pipeline
 from ...graphs.passes.unpad import plan_unpad
-from ..checkpoint.state import State
+from ..checkpoint.state import RunState
 from ..compile.autotune import Kernels, as_kept, choose_kernels
 from ..data.planning import plan_rows, sampled_rows
 from ..system.detail import Detail
@@ -94,7 +94,7 @@ def padding_of(table: Table, settings: BatchSettings, seed: int) -> float:
     return 1.0 - tokens / max(positions, 1)
 
 
-def chosen_kernels(context: TrainingContext, state: State) -> Kernels:
+def chosen_kernels(context: TrainingContext, state: RunState) -> Kernels:
     """Choose and log the kernels of a run; a resumed run reuses its earlier choice.
 
     Args:

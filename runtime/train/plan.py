@@ -17,7 +17,7 @@ from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.execution import KernelChoice, Precision
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.value_type import ValueType, sizes_of_inputs
-from ...graphs.passes.pipeline import Settings
+from ...graphs.passes.pipeline import PassSettings
 from ...specs.findings import Finding, InputError, SpecError, certainly_meant, nearest
 from ...specs.load import OVERRIDES
 from ...specs.lost_settings import NO_SETTING, LostSettings
@@ -77,7 +77,7 @@ class RunPlan:
         return [finding for finding in self.findings if finding.level == "warning"]
 
     @property
-    def passes(self) -> Settings:
+    def passes(self) -> PassSettings:
         """Settings of the passes of training in one process, which unpads.
 
         Raises:
@@ -370,7 +370,7 @@ def settings_of_run(
     kernels: KernelChoice | None = None,
     processes: int = 1,
     precision: Precision | None = None,
-) -> Settings:
+) -> PassSettings:
     """Return the settings of the passes of a run.
 
     Args:
@@ -384,7 +384,7 @@ def settings_of_run(
     checkpointing = run.activation_checkpointing
     requested: Precision = "float32" if run.precision == "auto" else run.precision
     used = requested if precision is None else precision
-    return Settings(
+    return PassSettings(
         unpad=unpad,
         strict=run.padding == "unpadded",
         activation_checkpointing=(checkpointing,)

@@ -11,7 +11,7 @@ from torch import nn
 from ...specs.findings import InputError
 from ...specs.regular_files import DamagedError
 from ..checkpoint.checkpoint import Checkpoint, open_checkpoint, refuse_other_graph, set_weights
-from ..checkpoint.state import State
+from ..checkpoint.state import RunState
 from ..checkpoint.tokenizers import classes_by_column
 from ..data.columns.labels import LabelColumn
 from ..system.folders import recover
@@ -124,9 +124,9 @@ def newest(context: TrainingContext, *, resume: bool) -> Checkpoint | None:
     return checkpoint
 
 
-def state_in(checkpoint: Checkpoint | None) -> State:
+def state_in(checkpoint: Checkpoint | None) -> RunState:
     """Return the state of a run at a checkpoint; that of a new run without one."""
-    return State.model_validate({} if checkpoint is None else checkpoint.state)
+    return RunState.model_validate({} if checkpoint is None else checkpoint.state)
 
 
 def restore(

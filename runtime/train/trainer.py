@@ -26,14 +26,14 @@ from ..checkpoint.average import average_weights
 from ..checkpoint.checkpoint import tensors_in
 from ..checkpoint.curve import changes_gradually, curve_at
 from ..checkpoint.saving import Contents, deployed, save
-from ..checkpoint.state import State
+from ..checkpoint.state import RunState
 from ..codegen.build import build
 from ..compile.autotune import Kernels
 from ..compile.torch_compile import CompileReport, compile_model
 from ..data.batches import prefetch
 from ..data.shards.mixture import stages_of
 from ..system.detail import Detail
-from ..system.memory import Growth
+from ..system.memory import MemoryTrimmer
 from .checks.effects import batch_advice, has_time_axis, longest_text
 from .context import Progress, Result, TrainingContext
 from .device import deterministic
@@ -82,7 +82,7 @@ def _not_finite(context: TrainingContext, update: int) -> InputError:
 
 @contextmanager
 def enough_memory(
-    context: TrainingContext, state: State, during: Literal["update", "validation"] = "update"
+    context: TrainingContext, state: RunState, during: Literal["update", "validation"] = "update"
 ) -> Iterator[None]:
     """Name the settings that need less memory if that of the device is too small.
 
@@ -201,7 +201,7 @@ class Trainer:
         )
         self._last_save = time.monotonic()
 
-    def _scaled(self) -> Mapping[str, widths.Growth]:
+    def _scaled(self) -> Mapping[str, widths.WidthGrowth]:
         """Scale the initial weights to the width of the model; return how each weight grows."""
         context = self.context
         if context.base is None:
@@ -227,7 +227,7 @@ class Trainer:
         run, state = self.run, self.state
         work = prefetch(self._stream_micro_batches())
         started, before = time.monotonic(), state.seconds
-        window, growth = LogWindow(), Growth()
+        window, growth = LogWindow(), MemoryTrimmer()
         self.stop_reason = self._early_end() or self.stop_reason
         with self.stop.watching():
             if state.validation_due:  # a signal came before its end

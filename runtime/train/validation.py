@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..data.columns.column import Column
     from ..data.prepare import Prepared
     from ..data.table import Batch
-    from .device import Place
+    from .device import RunDevice
     from .distributed.world import World
 
 
@@ -62,7 +62,7 @@ def validator(
     graph: Graph,
     losses: ObjectiveLosses,
     prepared: Prepared,
-    placement: Place,
+    placement: RunDevice,
 ) -> Validate:
     """Return a function that measures the model of an objective on the validation data.
 

@@ -19,8 +19,8 @@ from ..findings import MOST, Finding, Origins, Place, SpecError, at_most, respel
 from ..form import by_number, is_number, number_of_copies
 from ..reader import LARGEST
 from ..text_edits import Fix, replacing
-from .patch import GONE, Claim, Edit, Patch, Report, ScopeEdits
-from .walk import Found, Run, Site, TooMuchError, Version, Walk, is_repeat
+from .patch import GONE, Claim, KeyEdit, Patch, Report, ScopeEdits
+from .walk import CopyRun, Found, Site, TooMuchError, Version, Walk, is_repeat
 
 _SHOWN = 8
 """Maximum number of paths in a finding."""
@@ -129,7 +129,9 @@ def _listed(paths: Iterable[str]) -> str:
     return ", ".join(all_[:_SHOWN]) + (", ..." if all_[_SHOWN:] else "")
 
 
-def report_conflict(edit: Edit | Claim, other: Edit | Claim, path: str, report: Report) -> None:
+def report_conflict(
+    edit: KeyEdit | Claim, other: KeyEdit | Claim, path: str, report: Report
+) -> None:
     """Report two changes that cannot both be applied.
 
     Args:
@@ -172,11 +174,11 @@ def report_conflict(edit: Edit | Claim, other: Edit | Claim, path: str, report: 
     )
 
 
-def _described(item: Edit | Claim, path: str) -> str:
+def _described(item: KeyEdit | Claim, path: str) -> str:
     verb = "selects inside" if isinstance(item, Claim) else "writes"
     if isinstance(item, Claim) and "(out)" in item.path:
         verb = "inserts after"
-    if isinstance(item, Edit) and item.value is GONE:
+    if isinstance(item, KeyEdit) and item.value is GONE:
         verb = "removes"
     text = item.patch.selection.text
     return f"patch {item.patch.index} {verb} {shown(item.path, path)}, by '{text}'"
@@ -406,7 +408,7 @@ class _Merge:
         result.key = json.dumps(result.record, sort_keys=True)
         return result
 
-    def _write(self, target: _Made, edit: Edit) -> None:
+    def _write(self, target: _Made, edit: KeyEdit) -> None:
         *way, last = edit.path
         record: Any = target.record
         for depth, key in enumerate(way, 1):
@@ -501,7 +503,7 @@ class _Merge:
         return name
 
 
-def _repeated(node: Mapping[str, Any], named_runs: Sequence[tuple[Run, str]]) -> dict[str, Any]:
+def _repeated(node: Mapping[str, Any], named_runs: Sequence[tuple[CopyRun, str]]) -> dict[str, Any]:
     """Return the keys of a repeat: the template of most copies, and the others by index."""
     main = named_runs[0][1]  # the run with the most copies, or an open one, is first
     if not any(run.high is None for run, _ in named_runs) and node["block"] in [

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..findings import did_you_mean, pointer, renamed, respelled
-from ..form import RepeatNode, ShareNode, Template, UseNode
+from ..form import RepeatedTemplate, ShareNode, Template, UseNode
 from .selections import SelectError, Selection, read_selection
 from .walk import Site, is_repeat
 
@@ -250,7 +250,7 @@ Fail = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class KeyEdit:
     """One key that a patch writes."""
 
     path: Site
@@ -293,7 +293,7 @@ class ScopeEdits:
             fail: called for each change that is impossible.
         """
         self.scope, self.record, self._fail = scope, record, fail
-        self.edits: list[Edit] = []
+        self.edits: list[KeyEdit] = []
         self.claims: list[Claim] = []
         self.owners: dict[Site, tuple[Patch, str]] = {}
         """Records whose block was replaced, to the patch that did so and the pointer in it."""
@@ -324,7 +324,7 @@ class ScopeEdits:
             if value in self._replacements and stays:
                 first = self._replacements[value]
                 end = self._end(value, ends)
-                self.edits.append(Edit(path, end, first.at, first.patch))
+                self.edits.append(KeyEdit(path, end, first.at, first.patch))
 
     def _end(self, value: str, ends: dict[str, str]) -> str:
         """Follow the replacements of a value to the end; in a cycle, return any of its values.
@@ -360,7 +360,7 @@ class ScopeEdits:
                 problem = f"'{'.'.join(key)}' goes through a value that is not an object"
                 self._fail(patch, at, "X07", problem, f"set all of '{key[0]}'")
                 continue
-            self.edits.append(Edit((*site, *key), value, at, patch))
+            self.edits.append(KeyEdit((*site, *key), value, at, patch))
             if site and key in (("use",), ("block",)):
                 self.owners[site] = patch, at
 
@@ -395,14 +395,14 @@ class ScopeEdits:
                 fix = respelled(at, key[missing], words, text)
                 self._fail(patch, at, "X07", problem, help_, fix)
                 continue
-            self.edits.append(Edit((*site, *key), GONE, at, patch))
+            self.edits.append(KeyEdit((*site, *key), GONE, at, patch))
 
     def _remove_record(self, patch: Patch, site: Site, record: Mapping[str, Any]) -> None:
         at = patch.at("remove")
         if not site and not self.scope:
             self._fail(patch, at, "X07", "the spec itself cannot be removed", "select a node")
             return
-        self.edits.append(Edit(site, GONE, at, patch))
+        self.edits.append(KeyEdit(site, GONE, at, patch))
         if len(site) != _NODE:
             if patch.through:
                 self._fail(patch, patch.at("through"), "X07", _NO_WIRES, "remove 'through'")
@@ -430,7 +430,7 @@ class ScopeEdits:
         for key in sorted({*record, *patch.value, *_KEYS} - retained):
             value = patch.value.get(key, GONE)
             location = patch.at("replace", key) if key in patch.value else at
-            self.edits.append(Edit((*site, key), value, location, patch))
+            self.edits.append(KeyEdit((*site, key), value, location, patch))
         self.owners[site] = patch, at
 
     def _insert_after(self, patch: Patch, site: Site, _: Mapping[str, Any]) -> None:
@@ -470,7 +470,7 @@ class ScopeEdits:
             return
         at = patch.at("insert_before", patch.inserted[0])
         output = self._insert(patch, wires[port])
-        self.edits.append(Edit((*site, "in", port), output, at, patch))
+        self.edits.append(KeyEdit((*site, "in", port), output, at, patch))
 
     def _insert(self, patch: Patch, value: str) -> str:
         """Add the node that a patch inserts; return its output, which replaces `value`."""
@@ -485,9 +485,9 @@ class ScopeEdits:
         wires = record.get("in", {"x": INTERCEPTED})
         if isinstance(wires, dict):
             wires = {port: value if w == INTERCEPTED else w for port, w in wires.items()}
-        self.edits.append(Edit(("nodes", name), {**record, "in": wires}, at, patch))
+        self.edits.append(KeyEdit(("nodes", name), {**record, "in": wires}, at, patch))
         if "in" not in record:
-            self.edits.append(Edit(("nodes", name, "in", "x"), value, at, patch, again=True))
+            self.edits.append(KeyEdit(("nodes", name, "in", "x"), value, at, patch, again=True))
         return f"{name}.{patch.output}"
 
     def _has_wires(self, patch: Patch, site: Site) -> bool:
@@ -511,21 +511,21 @@ class ScopeEdits:
         keys = ("block", "instead", "share") if is_repeat(node) else ("use",)
         self.claims += [Claim(("nodes", name, key), patch.at("select"), patch) for key in keys]
 
-    def conflicts(self) -> Iterator[tuple[Edit | Claim, Edit | Claim]]:
+    def conflicts(self) -> Iterator[tuple[KeyEdit | Claim, KeyEdit | Claim]]:
         """Yield the pairs in which one item writes the other's place or a record around it.
 
         Both items may belong to one patch, if it selects a record and a slot inside it.
         """
-        writers: dict[Site, dict[tuple[str, int], Edit | Claim]] = {}
-        all_: list[Edit | Claim] = [*self.edits, *self.claims]
+        writers: dict[Site, dict[tuple[str, int], KeyEdit | Claim]] = {}
+        all_: list[KeyEdit | Claim] = [*self.edits, *self.claims]
         for item in all_:
-            if isinstance(item, Edit) or "(out)" in item.path:
+            if isinstance(item, KeyEdit) or "(out)" in item.path:
                 writers.setdefault(item.path, {}).setdefault(item.patch.location, item)
         for item in all_:
-            separate = isinstance(item, Edit) and not item.again
+            separate = isinstance(item, KeyEdit) and not item.again
             for length in range(len(item.path) + 1):
                 for location, other in writers.get(item.path[:length], {}).items():
-                    inside = separate and length < len(item.path) and isinstance(other, Edit)
+                    inside = separate and length < len(item.path) and isinstance(other, KeyEdit)
                     if location != item.patch.location or inside:
                         yield other, item
 
@@ -537,6 +537,6 @@ _PARAM = 2
 _NO_WIRES = "a block in a slot has no wires"
 _KEYS = {
     field.alias or name
-    for form in (UseNode, RepeatNode, ShareNode, Template)
+    for form in (UseNode, RepeatedTemplate, ShareNode, Template)
     for name, field in form.model_fields.items()
 }

@@ -50,12 +50,12 @@ class Version:
     """Path through which it was first reached; the prefix of its nodes' paths."""
     chosen: dict[int, list[Site]] = field(default_factory=dict)
     """Selection index to the sites that the selection matches here."""
-    runs: dict[str, list[Run]] = field(default_factory=dict)
+    runs: dict[str, list[CopyRun]] = field(default_factory=dict)
     """Node to the versions of its templates."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CopyRun:
     """Consecutive copies that no selection distinguishes; a plain use has a single run."""
 
     low: int
@@ -240,12 +240,14 @@ class Walk:
         else:
             match.near.setdefault((version.scope, site), path)
 
-    def _runs(self, name: str, node: Mapping[str, Any], state: State, path: str) -> Iterator[Run]:
+    def _runs(
+        self, name: str, node: Mapping[str, Any], state: State, path: str
+    ) -> Iterator[CopyRun]:
         """Yield the runs of a node's templates, starting with those of the most copies."""
         if not is_repeat(node):
             used = node.get("use")  # a node that shares a module has none
             if used in self._open:
-                yield Run(0, None, used, self._enter(used, state, f"{path}.", name))
+                yield CopyRun(0, None, used, self._enter(used, state, f"{path}.", name))
             return
         shared = node.get("share") is True
         count = None if shared else number_of_copies(node["repeat"])
@@ -290,7 +292,7 @@ class Walk:
         state: State,
         path: str,
         steps: Sequence[Segment],
-    ) -> Iterator[Run]:
+    ) -> Iterator[CopyRun]:
         """Yield the copies that a slice does not select, and those that it does.
 
         The number of copies is not known, so that the slice becomes a key of `instead`.
@@ -314,9 +316,9 @@ class Walk:
 
     def _run(
         self, low: int, high: int | None, used: str, state: State, path: str, label: str
-    ) -> Run:
+    ) -> CopyRun:
         version = self._enter(used, state, path, label) if used in self._open else None
-        return Run(low, high, used, version)
+        return CopyRun(low, high, used, version)
 
     def _step(self, state: State, kind: Kind, word: str, index: int = 0) -> State:
         """Return the state after one more segment of a path."""

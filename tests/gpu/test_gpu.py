@@ -14,7 +14,7 @@ from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.execution import KernelChoice
 from weft.graphs.ir.graph import Graph
-from weft.graphs.passes.pipeline import Settings, after
+from weft.graphs.passes.pipeline import PassSettings, after
 from weft.runtime.codegen.build import build
 from weft.runtime.compile import autotune
 from weft.runtime.compile.torch_compile import compile_model
@@ -39,7 +39,7 @@ def transformer(*passes: Callable[[Graph], Graph], **params: Any) -> Any:
 
 def unpadded_by_kernel(graph: Graph) -> Graph:
     """Return an unpadded graph whose attention uses the kernel for variable lengths."""
-    return after(graph, Settings(kernels=KernelChoice("torch", {"*": "varlen"})))
+    return after(graph, PassSettings(kernels=KernelChoice("torch", {"*": "varlen"})))
 
 
 def batch(rows: int = 4, source: int = 9, target: int = 7, seed: int = 0) -> dict[str, Tensor]:

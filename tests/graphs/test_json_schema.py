@@ -13,7 +13,7 @@ from weft.blocks.registry import registry
 from weft.graphs.ir.value_type import KINDS
 from weft.graphs.json_schema import DRAFT, schema
 from weft.specs import imported_specs as imports
-from weft.specs.form import RepeatNode, ShareNode, Spec, Step, Template, UseNode
+from weft.specs.form import DecodeStep, RepeatedTemplate, ShareNode, SpecForm, Template, UseNode
 from weft.specs.patches import patch as patches
 from weft.specs.reader import SHIPPED
 
@@ -158,14 +158,14 @@ def test_the_schema_accepts_values_that_only_the_checker_can_judge(
 def test_the_schema_has_every_key_with_a_description() -> None:
     """Every key of a record is in the schema."""
     found = made()["$defs"]
-    records = {"spec": Spec, "Template": Template, "Step": Step}
-    nodes = {"UseNode": UseNode, "RepeatNode": RepeatNode, "ShareNode": ShareNode}
+    records = {"spec": SpecForm, "Template": Template, "DecodeStep": DecodeStep}
+    nodes = {"UseNode": UseNode, "RepeatedTemplate": RepeatedTemplate, "ShareNode": ShareNode}
 
     for name, form in {**records, **nodes}.items():
         keys = {field.alias or key for key, field in form.model_fields.items()}
         assert found[name]["properties"].keys() - {"$schema"} == keys
     assert "Parameters of the block" in found["UseNode"]["properties"]["params"]["description"]
-    assert "expression" in found["RepeatNode"]["properties"]["repeat"]["description"]
+    assert "expression" in found["RepeatedTemplate"]["properties"]["repeat"]["description"]
     assert all(kind in found["type"]["pattern"] for kind in KINDS)
 
 

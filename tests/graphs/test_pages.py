@@ -10,7 +10,7 @@ import pytest
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import analyse
 from weft.graphs.ir.value_type import KINDS
-from weft.specs.form import RepeatNode, ShareNode, Spec, Step, Template, UseNode
+from weft.specs.form import DecodeStep, RepeatedTemplate, ShareNode, SpecForm, Template, UseNode
 from weft.specs.load import load
 
 ROOT = Path(__file__).parents[2]
@@ -67,8 +67,10 @@ def test_every_complete_example_is_sound(example: str, tmp_path: Path) -> None:
     assert analyse(spec.form, registry(), spec.overrides)[1] == []
 
 
-@pytest.mark.parametrize("record", [Spec, Template, UseNode, RepeatNode, ShareNode, Step])
-def test_every_key_occurs_in_an_example(record: type[Spec]) -> None:
+@pytest.mark.parametrize(
+    "record", [SpecForm, Template, UseNode, RepeatedTemplate, ShareNode, DecodeStep]
+)
+def test_every_key_occurs_in_an_example(record: type[SpecForm]) -> None:
     """The page covers all keys."""
     text = "".join(example for _, example in EXAMPLES)
 
@@ -80,5 +82,5 @@ def test_every_key_and_kind_of_a_spec_is_in_a_table() -> None:
     """In the order of the form."""
     rows = re.findall(r"^\| `([a-z_]+)(?::v)?` \|", FORMAT, re.MULTILINE)
 
-    assert rows[: len(Spec.model_fields)] == list(Spec.model_fields)
-    assert sorted(rows[len(Spec.model_fields) :]) == sorted(KINDS)
+    assert rows[: len(SpecForm.model_fields)] == list(SpecForm.model_fields)
+    assert sorted(rows[len(SpecForm.model_fields) :]) == sorted(KINDS)

@@ -20,7 +20,7 @@ from torch._functorch.aot_autograd import aot_function
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
-from weft.graphs.passes.pipeline import Settings, after
+from weft.graphs.passes.pipeline import PassSettings, after
 from weft.runtime.codegen.build import build_empty
 from weft.runtime.spec.check import graph_of
 
@@ -90,7 +90,7 @@ def test_a_compiled_layer_launches_what_its_budget_says(
         replace_random_passes(graph)
         return min_cut_rematerialization_partition(graph, inputs, **named)
 
-    graph = after(graph_of(weft.load("transformer-base", vocab=37000)), Settings(unpad=False))
+    graph = after(graph_of(weft.load("transformer-base", vocab=37000)), PassSettings(unpad=False))
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, V.set_fake_mode(mode):
         model: Any = build_empty(graph, device="cuda").train()
         layer = next(iter(getattr(model, side).children()))

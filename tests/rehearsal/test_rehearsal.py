@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from weft.graphs.ir.execution import KernelChoice
 from weft.graphs.ir.graph import Graph
-from weft.graphs.passes.pipeline import Settings, after
+from weft.graphs.passes.pipeline import PassSettings, after
 from weft.runtime.codegen.build import build_empty
 from weft.runtime.data.table import Batch
 from weft.runtime.decode.graphed import GraphedStepper
@@ -270,7 +270,7 @@ def _update(
 ) -> dict[str, int]:
     """Return the kernels and bytes of an update; `inner` nodes also return gradients of inputs."""
     chosen = KernelChoice("torch", {"*": "fused"}, "triton")
-    planned = after(graph, Settings(kernels=chosen, precision="bfloat16", without=WITHOUT))
+    planned = after(graph, PassSettings(kernels=chosen, precision="bfloat16", without=WITHOUT))
     model = build_empty(planned, device="cuda").train()
     inputs = weft.example_inputs(graph, sizes, device="cuda")
     if inner:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from weft.specs.findings import SpecError, nearest
-from weft.specs.form import Spec
+from weft.specs.form import SpecForm
 from weft.specs.load import loaded
 from weft.specs.reader import LARGEST_VALUE, LONGEST_TEXT, MOST_WRITTEN, beyond_bounds, parse
 
@@ -112,14 +112,16 @@ def test_a_spec_of_a_wrong_form_does_not_crash(key: str, wrong: Any) -> None:
 def test_bounds_hold_for_every_spec_that_is_read() -> None:
     """For files, checkpoints and values in memory: all use `parse`."""
     with pytest.raises(SpecError, match="S10"):
-        parse(Spec, {**SMALL, "name": "x" * 2_000}, "spec.json")
+        parse(SpecForm, {**SMALL, "name": "x" * 2_000}, "spec.json")
     with pytest.raises(SpecError, match="S10"):
         loaded({**SMALL, "name": "x" * 2_000})
 
 
 def test_a_key_for_editors_means_nothing() -> None:
     """A spec may name its JSON Schema."""
-    assert parse(Spec, {"$schema": "weft.schema.json", **SMALL}, "") == parse(Spec, SMALL, "")
+    assert parse(SpecForm, {"$schema": "weft.schema.json", **SMALL}, "") == parse(
+        SpecForm, SMALL, ""
+    )
 
 
 def test_the_nearest_among_very_many_begins_alike() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from weft.specs.findings import MOST, InputError, SpecError
-from weft.specs.form import Spec
+from weft.specs.form import SpecForm
 from weft.specs.json_tree import DEEPEST
 from weft.specs.reader import LARGEST, find, parse, read_json, read_text, read_value
 
@@ -37,7 +37,7 @@ SMALL: dict[str, Any] = {
 def places(text: str) -> list[tuple[str, str]]:
     """Return code and pointer of all findings of a text."""
     with pytest.raises(SpecError) as error:
-        parse(Spec, read_json(text, "spec.json"), "spec.json")
+        parse(SpecForm, read_json(text, "spec.json"), "spec.json")
     return [(finding.code, finding.at) for finding in error.value.findings]
 
 
@@ -127,7 +127,7 @@ def test_an_unknown_key_suggests_the_nearest(at: str, record: Any, key: str, mea
     record[key] = 1
     try:
         with pytest.raises(SpecError) as error:
-            parse(Spec, SMALL, "spec.json")
+            parse(SpecForm, SMALL, "spec.json")
     finally:
         del record[key]
 
@@ -178,7 +178,7 @@ def test_a_wrong_value_is_found_in_its_place(at: str, value: Any, code: str, the
 def test_a_key_that_is_missing_is_named(key: str) -> None:
     """The finding points at the incomplete record."""
     with pytest.raises(SpecError) as error:
-        parse(Spec, {k: v for k, v in SMALL.items() if k != key}, "spec.json")
+        parse(SpecForm, {k: v for k, v in SMALL.items() if k != key}, "spec.json")
 
     assert [(f.code, f.at, f.help) for f in error.value.findings] == [("S04", "", f"add '{key}'")]
 

@@ -9,7 +9,7 @@ from weft.blocks.registry import registry
 from weft.extensions.interop.importing.table import ImportTable
 from weft.graphs.checker.check import analyse
 from weft.runtime.train.run import Run
-from weft.specs.form import FORMAT, Spec
+from weft.specs.form import FORMAT, SpecForm
 from weft.specs.reader import RUNS, SPECS, TABLES, upgrade_format
 
 OLDER = FORMAT - 1
@@ -36,7 +36,9 @@ def test_no_release_has_written_an_older_format(formats: Any) -> None:
     assert formats == {}
 
 
-@pytest.mark.parametrize(("form", "formats"), [(Spec, SPECS), (Run, RUNS), (ImportTable, TABLES)])
+@pytest.mark.parametrize(
+    ("form", "formats"), [(SpecForm, SPECS), (Run, RUNS), (ImportTable, TABLES)]
+)
 def test_every_older_format_has_an_upgrade(form: Any, formats: Any) -> None:
     """A gap would refuse files that a release has written."""
     [newest] = form.model_fields["format"].annotation.__args__
@@ -50,7 +52,7 @@ def test_an_older_format_becomes_the_current_one_and_opens() -> None:
     assert value["format"] == FORMAT
     assert list(value) == ["params" if key == "sizes" else key for key in OLD]
     assert (OLD["format"], OLD["sizes"]) == (OLDER, {"d": 4})
-    graph, findings = analyse(Spec.model_validate(value), registry())
+    graph, findings = analyse(SpecForm.model_validate(value), registry())
     assert findings == []
     assert graph is not None
     assert graph.parameters() == 4 * 4 + 4

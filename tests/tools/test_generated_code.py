@@ -19,7 +19,7 @@ from generated_code import DECODING, MODEL, PAGE, RUN, TRAINING, Call, lines_of,
 from weft.blocks.kernels.decode_state import Capacity
 from weft.graphs.ir.execution import KernelChoice
 from weft.graphs.ir.graph import Graph
-from weft.graphs.passes.pipeline import DecodePasses, Settings, after
+from weft.graphs.passes.pipeline import DecodePasses, PassSettings, after
 from weft.runtime.codegen.build import build_sharing
 from weft.runtime.spec.check import graph_of
 
@@ -50,7 +50,7 @@ def test_the_last_function_calls_the_kernel(call: Call) -> None:
 def test_training_goes_from_the_lines_to_the_kernels() -> None:
     """The lines and functions of the page, in an update of a small model in bfloat16."""
     kernels = KernelChoice(None, {"*": "plain"})
-    settings = Settings(unpad=True, kernels=kernels, precision="bfloat16")
+    settings = PassSettings(unpad=True, kernels=kernels, precision="bfloat16")
     model = weft.build(after(translation(), settings)).train()
     ids = torch.randint(4, 50, (SENTENCES, LENGTH))
 
@@ -66,7 +66,7 @@ def test_decoding_goes_from_the_lines_to_the_kernels() -> None:
     owner = weft.build(weft.load("transformer-base", **SMALL)).eval()
     graph = graph_of(weft.load("transformer-base", **SMALL))
     passes = DecodePasses(unpad=True, prepacked="float32", compiled=True)
-    settings = Settings(purpose="decode", decode=passes)
+    settings = PassSettings(purpose="decode", decode=passes)
     source = torch.randint(4, 50, (2, LENGTH))
     capacity = Capacity(2, 1, LENGTH, torch.float32, torch.device("cpu"))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import weft
-from house import ROOT, fillers, measured, room_of
+from house import ROOT, fillers, measured, room_of, twins
 from journeys import JOURNEYS, UPDATE
 from journeys import walked as walk
 from lock import EXTRAS, LOCKED, TORCH
@@ -60,6 +60,15 @@ def test_fillers_are_counted_where_they_are_bound(small: Path) -> None:
 
     assert house.fillers == {"found": 1, "one": 1, "each": 1}
     assert (house.names, house.filler_share) == (7, pytest.approx(3 / 7))
+
+
+def test_two_public_classes_of_one_name_are_refused(small: Path) -> None:
+    """A private class, and a class of another name, may stand beside them."""
+    classes = "class _Spec:\n    pass\n\n\nclass Spec(_Spec):\n    pass\n"
+    (small / "runtime/spec.py").write_text(classes)
+    (small / "runtime/spec_form.py").write_text("class _Spec:\n    pass\n")
+
+    assert list(twins(small)) == ["runtime/spec.py:5: Spec, as in specs/form.py"]
 
 
 @pytest.mark.parametrize(

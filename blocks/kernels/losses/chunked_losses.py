@@ -28,7 +28,7 @@ SAME = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LossInputs:
     """A loss, and what it reads."""
 
     loss: nn.Module
@@ -38,7 +38,7 @@ class Reading:
     reads: Mapping[str, Tensor | int]
     """Its arguments by name; an integer is the number of a linear map."""
 
-    def mapped(self, change: Callable[[Tensor], Tensor]) -> Reading:
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> LossInputs:
         """Return the reading with every tensor changed."""
         changed = {
             name: change(value) if isinstance(value, Tensor) else value
@@ -56,13 +56,13 @@ class Reading:
         return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
-def reading(loss: nn.Module, weight: float, **reads: Tensor | int) -> Reading:
+def reading(loss: nn.Module, weight: float, **reads: Tensor | int) -> LossInputs:
     """Return a loss with its arguments, in which integers stand for linear maps."""
-    return Reading(loss, weight, reads)
+    return LossInputs(loss, weight, reads)
 
 
 def losses_in_chunks(
-    maps: Sequence[LinearOutput], readings: Sequence[Reading], *, kernel: Product = "torch"
+    maps: Sequence[LinearOutput], readings: Sequence[LossInputs], *, kernel: Product = "torch"
 ) -> list[tuple[Tensor, ...]]:
     """Return the outputs of losses without storing all logits that they read.
 
@@ -110,7 +110,7 @@ def _on_cpu(x: Tensor) -> bool:
     return x.device.type == "cpu"
 
 
-def _counted(readings: Sequence[Reading]) -> Tensor:
+def _counted(readings: Sequence[LossInputs]) -> Tensor:
     """Return a mask of the positions that at least one loss counts, [R]."""
     counted: list[Tensor] = []
     for loss in readings:
@@ -125,7 +125,7 @@ class _Work:
     """Linear maps and the losses that read them."""
 
     maps: Sequence[LinearOutput]
-    readings: Sequence[Reading]
+    readings: Sequence[LossInputs]
     weights: Sequence[Tensor]
     """The distinct weights of the maps."""
     biases: Sequence[Tensor]

@@ -91,7 +91,7 @@ def marginals(weight_BNN: Tensor, length_B: Tensor) -> Tensor:
     return _outside(chart, insides, length_B, torch.ones_like(length_B, dtype=torch.float32))
 
 
-class Chart:
+class SpanChart:
     """Weights of spans including the trees inside them: the best tree, or the sum over all.
 
     `first` [B, N, N] is indexed by the first word and the width minus one; `last` by the
@@ -141,9 +141,9 @@ class _Inside(torch.autograd.Function):
         return _outside(ctx.chart, ctx.insides, ctx.length_B, of_total_B).to(ctx.dtype), None
 
 
-def _inside(weight_BNN: Tensor) -> tuple[Chart, list[Tensor]]:
+def _inside(weight_BNN: Tensor) -> tuple[SpanChart, list[Tensor]]:
     """Return the chart of sums, and the sum inside each span of each width from 2."""
-    chart, insides = Chart(weight_BNN.float()), []
+    chart, insides = SpanChart(weight_BNN.float()), []
     for wide in range(1, chart.longest):
         inside_BM = chart.splits(wide).logsumexp(-1)
         insides.append(inside_BM)
@@ -152,7 +152,7 @@ def _inside(weight_BNN: Tensor) -> tuple[Chart, list[Tensor]]:
 
 
 def _outside(
-    chart: Chart, insides: Sequence[Tensor], length_B: Tensor, of_total_B: Tensor
+    chart: SpanChart, insides: Sequence[Tensor], length_B: Tensor, of_total_B: Tensor
 ) -> Tensor:
     """Propagate the gradient of each sentence to its spans, widest first, [B, N, N]."""
     n = chart.longest

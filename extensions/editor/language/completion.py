@@ -16,7 +16,7 @@ from ....specs.load import spec_names
 from ....specs.patches.selections import SelectError, read_selection
 from ....specs.patches.walk import TooMuchError, Walk
 from ....specs.reader import FOR_EDITORS, RUN_FOLDER, shipped_names
-from .document import Document, Site, document, site
+from .document import Site, TextDocument, document, site
 from .ports import (
     bindings,
     chosen,
@@ -133,7 +133,7 @@ _MOST_SELECTED = 50
 """Number of selected records of a patch whose keys are offered."""
 
 
-def _keys_at(document: Document, path: tuple[str, ...]) -> Iterator[tuple[Item, str]]:
+def _keys_at(document: TextDocument, path: tuple[str, ...]) -> Iterator[tuple[Item, str]]:
     """Yield the keys that the object at a path can have, each with the start of its value."""
     if document.kind == "spec":
         yield from _own(document, path)
@@ -147,12 +147,12 @@ def _keys_at(document: Document, path: tuple[str, ...]) -> Iterator[tuple[Item, 
         )
 
 
-def _needed(doc: Document, path: tuple[str, ...], name: str) -> str:
+def _needed(doc: TextDocument, path: tuple[str, ...], name: str) -> str:
     value = likely(doc, (*path, name))
     return "" if value is None else json.dumps(value)
 
 
-def _own(doc: Document, path: tuple[str, ...]) -> Iterator[tuple[Item, str]]:
+def _own(doc: TextDocument, path: tuple[str, ...]) -> Iterator[tuple[Item, str]]:
     """Yield the keys that depend on the rest of the spec."""
     at = site(path)
     if at.node and at.below == ("in",):
@@ -179,7 +179,7 @@ def _own(doc: Document, path: tuple[str, ...]) -> Iterator[tuple[Item, str]]:
         yield from _dotted(doc, path)
 
 
-def _params_of_template(doc: Document, at: Site) -> Mapping[str, Any]:
+def _params_of_template(doc: TextDocument, at: Site) -> Mapping[str, Any]:
     """Return the params of the template that a use names, with their defaults."""
     record = record_at(doc, at.use)
     template = record.get("block") or chosen(doc, record.get("use"))[0]
@@ -187,7 +187,7 @@ def _params_of_template(doc: Document, at: Site) -> Mapping[str, Any]:
     return params if isinstance(params, Mapping) else {}
 
 
-def _dotted(doc: Document, path: tuple[str, ...]) -> Iterator[tuple[Item, str]]:
+def _dotted(doc: TextDocument, path: tuple[str, ...]) -> Iterator[tuple[Item, str]]:
     """Yield the keys that a patch can set in what it selects."""
     blocks, wired = dict[str, BlockType](), dict[str, str]()
     for record in selected(doc, record_at(doc, path[:2]).get("select")):
@@ -213,7 +213,7 @@ def _dotted(doc: Document, path: tuple[str, ...]) -> Iterator[tuple[Item, str]]:
         yield Item(f"in.{port}", "key", f"in.{port}", detail=f"reads {value}", rank=1), '""'
 
 
-def selected(doc: Document, select: object) -> list[Mapping[str, Any]]:
+def selected(doc: TextDocument, select: object) -> list[Mapping[str, Any]]:
     """Return the records that a selection selects in the parent of a spec, the first few."""
     if doc.loaded is None or not isinstance(select, str):
         return []
@@ -247,7 +247,7 @@ What = Literal["value", "type", "word", "file"]
 _MOST_PATHS = 300
 
 
-def _offers(doc: Document, path: tuple[str, ...], what: What) -> Iterator[Item]:
+def _offers(doc: TextDocument, path: tuple[str, ...], what: What) -> Iterator[Item]:
     """Yield what can stand at a path of a text; the ranges are set by the caller.
 
     Args:
@@ -267,7 +267,7 @@ def _offers(doc: Document, path: tuple[str, ...], what: What) -> Iterator[Item]:
         yield from _in_node(doc, at) if at.node else _outside(doc, at)
 
 
-def _in_node(doc: Document, at: Site) -> Iterator[Item]:
+def _in_node(doc: TextDocument, at: Site) -> Iterator[Item]:
     """Yield what can stand at a place of a node."""
     match at.below:
         case ("in", port):
@@ -291,7 +291,7 @@ def _in_node(doc: Document, at: Site) -> Iterator[Item]:
             return
 
 
-def _outside(doc: Document, at: Site) -> Iterator[Item]:
+def _outside(doc: TextDocument, at: Site) -> Iterator[Item]:
     """Yield what can stand at a place outside of nodes."""
     match (*at.use[2:], *at.below) if at.use[:1] == ("patch",) else at.below:
         case ("outputs", _):
@@ -314,7 +314,7 @@ def _outside(doc: Document, at: Site) -> Iterator[Item]:
             return
 
 
-def _params(doc: Document, at: Site) -> Iterator[Item]:
+def _params(doc: TextDocument, at: Site) -> Iterator[Item]:
     """Yield the params that expressions in a place can read, with their values."""
     index = record_at(doc, at.use).get("index") if at.node else None
     if isinstance(index, str) and at.below[:1] == ("params",):
@@ -329,7 +329,7 @@ def _params(doc: Document, at: Site) -> Iterator[Item]:
             yield Item(name, "param", name, detail=detail)
 
 
-def _wires(doc: Document, at: Site, port: str) -> Iterator[Item]:
+def _wires(doc: TextDocument, at: Site, port: str) -> Iterator[Item]:
     """Yield the values that fit a port; those of unknown type come last."""
     record = doc.nodes(at.scope).get(at.node) or record_at(doc, at.use)
     others = {**record, "in": {k: v for k, v in record.get("in", {}).items() if k != port}}
@@ -342,7 +342,7 @@ def _wires(doc: Document, at: Site, port: str) -> Iterator[Item]:
             yield Item(value.name, "wire", value.name, detail=detail, rank=rank)
 
 
-def _uses(doc: Document, at: Site) -> Iterator[Item]:
+def _uses(doc: TextDocument, at: Site) -> Iterator[Item]:
     """Yield the blocks, templates and params that a use can name, those that fit first."""
     record = record_at(doc, at.use)
     slot = _slot(doc, at)
@@ -374,7 +374,7 @@ def _uses(doc: Document, at: Site) -> Iterator[Item]:
             yield Item(f"={name}", "param", f"={name}", detail=detail)
 
 
-def _slot(doc: Document, at: Site) -> Slot | None:
+def _slot(doc: TextDocument, at: Site) -> Slot | None:
     """Return the slot that a use fills, or None for a node."""
     if len(at.use) < 2 or at.use[-2] != "fill":  # noqa: PLR2004 - fill and the name of the slot
         return None
@@ -406,7 +406,7 @@ def _needs(block: BlockType, wired: Mapping[str, ValueType]) -> str:
     return f"needs {', '.join(missing)}" if missing and wired else ""
 
 
-def _templates(document: Document) -> Iterator[Item]:
+def _templates(document: TextDocument) -> Iterator[Item]:
     for name in document.merged.get("blocks", {}):
         ports = template_ports(document, name)
         detail = ", ".join(f"{port.name} {port.type}" for port in ports.values())
@@ -414,7 +414,7 @@ def _templates(document: Document) -> Iterator[Item]:
         yield Item(name, "template", name, detail=detail, doc=str(doc))
 
 
-def _files(doc: Document, key: str) -> Iterator[Item]:
+def _files(doc: TextDocument, key: str) -> Iterator[Item]:
     """Yield the names of shipped specs and of those beside the file."""
     folders = {"run": (RUN_FOLDER,), "objective": ("objectives",)}.get(key)
     names = shipped_names(*folders) if folders else spec_names(doc.path or "x.json")
@@ -422,7 +422,7 @@ def _files(doc: Document, key: str) -> Iterator[Item]:
         yield Item(name, "file", name)
 
 
-def _type_words(document: Document) -> Iterator[Item]:
+def _type_words(document: TextDocument) -> Iterator[Item]:
     for kind, doc in KINDS.items():
         yield Item(kind, "value", f"{kind}:" if kind in SIZED else f"{kind}[", detail=doc)
     for axis, what in document.merged.get("axes", {}).items():
@@ -432,14 +432,14 @@ def _type_words(document: Document) -> Iterator[Item]:
             yield Item(name, "param", name, detail=str(value))
 
 
-def _weights(doc: Document, scope: str) -> Iterator[Item]:
+def _weights(doc: TextDocument, scope: str) -> Iterator[Item]:
     body = doc.scope(scope)
     weights = body.weights() if body else {}
     for path, shape in itertools.islice(weights.items(), _MOST_PATHS):
         yield Item(path, "value", path, detail=" x ".join(map(str, shape)))
 
 
-def _paths(doc: Document) -> Iterator[Item]:
+def _paths(doc: TextDocument) -> Iterator[Item]:
     """Yield what a patch or a rule can select: nodes, slots, and every use of a block."""
     uses = dict[str, int]()
     every = visits(doc.graph.root) if doc.graph else ()
@@ -485,7 +485,7 @@ def complete(text: str, offset: int, path: str) -> list[Item]:
     return sorted(unique.values(), key=lambda candidate: candidate.rank)[:MOST]
 
 
-def _begun(doc: Document) -> bool:
+def _begun(doc: TextDocument) -> bool:
     """Return whether a text may be the beginning of a spec."""
     value = doc.root.json()
     return value is None or (isinstance(value, dict) and value.keys() <= _FIRST)
@@ -495,7 +495,7 @@ def _index(caret: Cursor, offset: int) -> int:
     return sum(entry.end <= offset for entry in caret.value.entries)
 
 
-def _keys(doc: Document, caret: Cursor, text: str) -> Iterator[Item]:
+def _keys(doc: TextDocument, caret: Cursor, text: str) -> Iterator[Item]:
     outer = caret.value.outer if caret.role == "key" else caret.value
     if outer is None or outer.kind != "object":
         return
@@ -505,7 +505,9 @@ def _keys(doc: Document, caret: Cursor, text: str) -> Iterator[Item]:
             yield _as_key(key, caret, text, value)
 
 
-def _values(opened: Document, caret: Cursor, path: tuple[str, ...], text: str) -> Iterator[Item]:
+def _values(
+    opened: TextDocument, caret: Cursor, path: tuple[str, ...], text: str
+) -> Iterator[Item]:
     if opened.kind == "spec":
         at = site(path)
         key = at.below[0] if at.below else ""
@@ -533,7 +535,7 @@ def _values(opened: Document, caret: Cursor, path: tuple[str, ...], text: str) -
 
 
 def _expressions(
-    doc: Document, caret: Cursor, path: tuple[str, ...], text: str, listed: list[Any]
+    doc: TextDocument, caret: Cursor, path: tuple[str, ...], text: str, listed: list[Any]
 ) -> Iterator[Item]:
     """Yield params of the spec that an expression can read here."""
     at = site(path)

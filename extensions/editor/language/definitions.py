@@ -9,12 +9,12 @@ from ....plugin import Source, pointer
 from ....specs.inherit import parent_of
 from ....specs.json_tree import part_at
 from ....specs.text_edits import TextEdit
-from .document import Document, document
+from .document import TextDocument, document
 from .names import Name, name_at, names
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FileRange:
     """A range of a file."""
 
     path: str
@@ -25,7 +25,7 @@ class Place:
     """Text of the file, to which the range refers."""
 
 
-def definition(text: str, offset: int, path: str) -> Place | None:
+def definition(text: str, offset: int, path: str) -> FileRange | None:
     """Return where the name at an offset is defined: a node, template, param, input or file.
 
     A name that the spec inherits is defined in a parent; a block, in Python, has no place.
@@ -45,19 +45,19 @@ def definition(text: str, offset: int, path: str) -> Place | None:
         None,
     )
     if declaration is not None:
-        return Place(path, declaration.start, declaration.end, text)
+        return FileRange(path, declaration.start, declaration.end, text)
     return _inherited(doc, name)
 
 
-def references(text: str, offset: int, path: str) -> list[Place]:
+def references(text: str, offset: int, path: str) -> list[FileRange]:
     """Return every place in the text that names what the name at an offset names."""
     doc = document(text, path)
     name = name_at(doc, offset)
     same = [occurrence for occurrence in names(doc) if name and occurrence.symbol == name.symbol]
-    return [Place(path, occurrence.start, occurrence.end, text) for occurrence in same]
+    return [FileRange(path, occurrence.start, occurrence.end, text) for occurrence in same]
 
 
-def _file(name: str, path: str) -> Place | None:
+def _file(name: str, path: str) -> FileRange | None:
     file = parent_of(name, Path(path))
     if file is None:
         return None
@@ -65,10 +65,10 @@ def _file(name: str, path: str) -> Place | None:
         text = file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError):
         return None
-    return Place(str(file), 0, 0, text)
+    return FileRange(str(file), 0, 0, text)
 
 
-def _inherited(doc: Document, name: Name) -> Place | None:
+def _inherited(doc: TextDocument, name: Name) -> FileRange | None:
     """Return where a name is defined that a parent of the spec defines."""
     keys: dict[str, tuple[str, ...]] = {
         "node": ("nodes", name.name),
@@ -91,7 +91,7 @@ def _inherited(doc: Document, name: Name) -> Place | None:
     if not exact:
         return None
     begin, end = part.key or (part.start, part.end)
-    return Place(str(file), begin, end, file.text)
+    return FileRange(str(file), begin, end, file.text)
 
 
 def apply(text: str, edits: list[TextEdit]) -> str:

@@ -28,7 +28,7 @@ from ....plugin import (
 )
 from ....specs.expressions import ExpressionError, evaluate, is_expression
 from ....specs.form import Kind, kind_of
-from ....specs.json_tree import Value, tree
+from ....specs.json_tree import TextValue, tree
 from ....specs.load import LoadedSpec, load_as
 from ....specs.reader import read_json
 
@@ -53,7 +53,7 @@ class Site(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Document:
+class TextDocument:
     """One version of a text; `document` makes it."""
 
     text: str
@@ -69,7 +69,7 @@ class Document:
     """The plan of a run, as far as it can be read."""
 
     @functools.cached_property
-    def root(self) -> Value:
+    def root(self) -> TextValue:
         """The text as far as it can be read."""
         return tree(self.text)
 
@@ -176,7 +176,7 @@ def site(path: tuple[str, ...]) -> Site:
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def document(text: str, path: str) -> Document:
+def document(text: str, path: str) -> TextDocument:
     """Return what is known of a text; the answers about the last few texts are kept.
 
     Args:
@@ -196,17 +196,17 @@ def document(text: str, path: str) -> Document:
         plan = None
         if not findings:
             plan, findings = _checked(kind, strict, source)
-        return Document(text, path, kind, None, Explored(None, {}, findings), plan)
+        return TextDocument(text, path, kind, None, Explored(None, {}, findings), plan)
     if kind != "spec":
         findings = findings if text.strip() else []
-        return Document(text, path, "other", None, Explored(None, {}, findings))
+        return TextDocument(text, path, "other", None, Explored(None, {}, findings))
     loaded, analysis = _explored(value, source)
     if findings:  # those of the mended text have other places
         analysis = analysis._replace(findings=findings)
     elif analysis.graph is not None and not analysis.findings and loaded is not None:
         warnings = at_most(loaded.place_all(advise(analysis.graph)), source)
         analysis = analysis._replace(findings=warnings)
-    return Document(text, path, kind, loaded, analysis)
+    return TextDocument(text, path, kind, loaded, analysis)
 
 
 def _data(loaded: LoadedSpec | None) -> Mapping[str, Any]:
@@ -255,7 +255,7 @@ def _checked(kind: Kind, value: Any, source: Source) -> tuple[RunPlan | None, li
     return checked.plan, checked.findings
 
 
-def evaluated(doc: Document, params: Any) -> dict[str, Any]:
+def evaluated(doc: TextDocument, params: Any) -> dict[str, Any]:
     """Return the params of a use with their values, without those that have none."""
     values = {}
     for name, written in params.items() if isinstance(params, dict) else ():

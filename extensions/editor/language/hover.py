@@ -25,7 +25,7 @@ from ....plugin import (
 )
 from ....specs.escaping import markdown, markdown_code
 from ....specs.inherit import parent_of
-from .document import Document, document, site
+from .document import TextDocument, document, site
 from .names import Name, name_at
 from .ports import chosen, example_signature, ports_of, record_at
 from .positions import Cursor, cursor
@@ -69,7 +69,7 @@ def hover(text: str, offset: int, path: str) -> Hover | None:
     return Hover(caret.start, caret.end, "\n\n".join(about)) if about else None
 
 
-def _wire(doc: Document, caret: Cursor) -> Iterator[str]:
+def _wire(doc: TextDocument, caret: Cursor) -> Iterator[str]:
     """Yield what is known of the value that a wire or an output reads, or of a port."""
     at = site(caret.value.path)
     value = str(caret.value.scalar)
@@ -95,7 +95,7 @@ def _wire(doc: Document, caret: Cursor) -> Iterator[str]:
                 yield port.doc
 
 
-def _named(doc: Document, name: Name) -> Iterator[str]:
+def _named(doc: TextDocument, name: Name) -> Iterator[str]:
     match name.kind:
         case "node":
             node = doc.node(name.scope, name.name)
@@ -120,7 +120,7 @@ def _named(doc: Document, name: Name) -> Iterator[str]:
             yield from _file(doc, name.name)
 
 
-def _port(doc: Document, name: Name) -> Iterator[str]:
+def _port(doc: TextDocument, name: Name) -> Iterator[str]:
     scope = doc.scope(name.scope)
     port_type = scope.inputs.get(name.name) if scope and name.kind != "output" else None
     if port_type is None and scope is not None:
@@ -130,7 +130,7 @@ def _port(doc: Document, name: Name) -> Iterator[str]:
     yield from _shape(doc, port_type) if port_type else ()
 
 
-def _shape(doc: Document, type_: ValueType) -> Iterator[str]:
+def _shape(doc: TextDocument, type_: ValueType) -> Iterator[str]:
     """Yield the shape of a value for the default sizes of the axes."""
     if doc.graph is None:
         return
@@ -143,7 +143,7 @@ def _shape(doc: Document, type_: ValueType) -> Iterator[str]:
     yield f"shape ({', '.join(map(str, shape))})" + (f" for {used}" if used else "")
 
 
-def _about_node(doc: Document, node: Node) -> Iterator[str]:
+def _about_node(doc: TextDocument, node: Node) -> Iterator[str]:
     """Yield what a node computes, its outputs and its cost."""
     outputs = ", ".join(f"`{port}` `{type_}`" for port, type_ in node.outputs.items())
     if isinstance(node, BlockNode):
@@ -160,7 +160,7 @@ def _about_node(doc: Document, node: Node) -> Iterator[str]:
     yield from _cost(doc, node)
 
 
-def _cost(doc: Document, node: Node) -> Iterator[str]:
+def _cost(doc: TextDocument, node: Node) -> Iterator[str]:
     """Yield parameters and FLOPs of a node; only a correct spec has them."""
     if doc.graph is None or not doc.valid:
         return
@@ -193,7 +193,7 @@ def _scope_flops(scope: Scope, sizes: dict[str, int]) -> int:
     return sum(_flops(node, sizes) for node in scope.nodes)
 
 
-def _template(doc: Document, name: str) -> Iterator[str]:
+def _template(doc: TextDocument, name: str) -> Iterator[str]:
     scope = doc.scope(f"/blocks/{name}")
     yield f"**{markdown(name)}** template"
     if scope is None:
@@ -207,7 +207,7 @@ def _template(doc: Document, name: str) -> Iterator[str]:
         yield f"{scope.parameters():,} parameters"
 
 
-def _param(doc: Document, name: Name) -> Iterator[str]:
+def _param(doc: TextDocument, name: Name) -> Iterator[str]:
     written = doc.written(name.scope).get("params", {}).get(name.name, ...)
     if written is ...:
         return
@@ -245,7 +245,7 @@ def about_block(block: BlockType) -> Iterator[str]:
     yield f"*{block.source}*"
 
 
-def _file(doc: Document, name: str) -> Iterator[str]:
+def _file(doc: TextDocument, name: str) -> Iterator[str]:
     """Yield the documentation and the size of a spec that the text names."""
     file = parent_of(name, Path(doc.path))
     if file is None:
@@ -261,7 +261,7 @@ def _file(doc: Document, name: str) -> Iterator[str]:
         yield f"{total:,} parameters"
 
 
-def _key(doc: Document, caret: Cursor) -> Iterator[str]:
+def _key(doc: TextDocument, caret: Cursor) -> Iterator[str]:
     """Yield the documentation of a key: of a param of a block, or of the language."""
     outer = caret.value.path[:-1]
     schema = properties(doc.kind, doc.root.json(), outer).get(caret.value.name)

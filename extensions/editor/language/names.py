@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ....plugin import pointer
-from ....specs.json_tree import Value
+from ....specs.json_tree import TextValue
 from ....specs.references import Kind, Reference, references
-from .document import Document
+from .document import TextDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Name:
 
 
 @functools.lru_cache(maxsize=8)
-def names(document: Document) -> tuple[Name, ...]:
+def names(document: TextDocument) -> tuple[Name, ...]:
     """Return every name in the text of a spec, in the order of the text."""
     if document.kind != "spec":
         return ()
@@ -45,20 +45,20 @@ def names(document: Document) -> tuple[Name, ...]:
     return tuple(sorted(texts, key=lambda name: (name.start, name.end, name.symbol)))
 
 
-def name_at(document: Document, offset: int) -> Name | None:
+def name_at(document: TextDocument, offset: int) -> Name | None:
     """Return the name at an offset; between two names, the shorter one."""
     around = [name for name in names(document) if name.start <= offset <= name.end]
     return min(around, key=lambda name: (name.end - name.start, -name.start), default=None)
 
 
-def _values(value: Value, at: str) -> Iterator[tuple[str, Value]]:
+def _values(value: TextValue, at: str) -> Iterator[tuple[str, TextValue]]:
     """Yield the values of a tree by JSON Pointer; of a duplicate key, the last one counts."""
     yield at, value
     for entry in value.entries:
         yield from _values(entry, at + pointer(entry.name))
 
 
-def _name(reference: Reference, value: Value, text: str) -> Name | None:
+def _name(reference: Reference, value: TextValue, text: str) -> Name | None:
     """Return the place of a reference; None if it is a pattern, or a free word of a type."""
     kind, name = reference.kind, reference.name
     written = value.name if reference.in_key else value.scalar

@@ -19,7 +19,7 @@ from ....plugin import (
     parse_type,
 )
 from ....specs.expressions import is_expression
-from .document import Document, evaluated, site
+from .document import TextDocument, evaluated, site
 from .proposals import by_name, candidates, named_sizes, needs, widths_in
 
 Json = Mapping[str, Any]
@@ -34,7 +34,7 @@ class Candidate(NamedTuple):
     """Its type; None if it is not known."""
 
 
-def chosen(doc: Document, use: object) -> tuple[str, Json]:
+def chosen(doc: TextDocument, use: object) -> tuple[str, Json]:
     """Return the block or template that a use names, through a param, and that param's params."""
     if is_expression(use):
         choice = doc.values.get(str(use)[1:], doc.merged.get("params", {}).get(str(use)[1:]))
@@ -44,14 +44,14 @@ def chosen(doc: Document, use: object) -> tuple[str, Json]:
     return (use, {}) if isinstance(use, str) else ("", {})
 
 
-def record_at(doc: Document, path: Iterable[str]) -> Json:
+def record_at(doc: TextDocument, path: Iterable[str]) -> Json:
     """Return the JSON object at a path of the text; empty if there is none."""
     value_ = doc.root.get(*path)
     value = value_.json() if value_ else None
     return value if isinstance(value, dict) else {}
 
 
-def signature_of(doc: Document, record: Json) -> Signature | None:
+def signature_of(doc: TextDocument, record: Json) -> Signature | None:
     """Return the ports of a use of a block; None if its block is unknown or a template."""
     key, preset = chosen(doc, record.get("use"))
     block = doc.registry.get(key)
@@ -78,7 +78,7 @@ def example_signature(block: BlockType, *, bare: bool = False) -> Signature:
     return block.signature(block.params.model_validate(block.example), wired)
 
 
-def ports_of(doc: Document, scope: str, record: Json) -> dict[str, Port]:
+def ports_of(doc: TextDocument, scope: str, record: Json) -> dict[str, Port]:
     """Return the ports of a node by name, with those that it passes on to its slots.
 
     Args:
@@ -108,7 +108,7 @@ def ports_of(doc: Document, scope: str, record: Json) -> dict[str, Port]:
     return ports
 
 
-def _model(doc: Document, scope: str, record: Json) -> TemplateNode | None:
+def _model(doc: TextDocument, scope: str, record: Json) -> TemplateNode | None:
     """Return the node that contains the model that a param holds."""
     used, body = record.get("use"), doc.scope(scope)
     if not is_expression(used) or body is None:
@@ -119,7 +119,7 @@ def _model(doc: Document, scope: str, record: Json) -> TemplateNode | None:
     return next(models, None)
 
 
-def template_ports(doc: Document, name: str) -> dict[str, Port]:
+def template_ports(doc: TextDocument, name: str) -> dict[str, Port]:
     """Return the ports of a template by name; those whose type cannot be read are left out."""
     ports = {}
     inputs = doc.written(f"/blocks/{name}").get("inputs", {})
@@ -132,7 +132,7 @@ def template_ports(doc: Document, name: str) -> dict[str, Port]:
     return ports
 
 
-def likely(doc: Document, path: tuple[str, ...]) -> Any:
+def likely(doc: TextDocument, path: tuple[str, ...]) -> Any:
     """Return the likeliest value of a param that a block needs; None for any other place.
 
     Args:
@@ -154,7 +154,7 @@ def likely(doc: Document, path: tuple[str, ...]) -> Any:
     return candidates(block, name, values, by_name(widths, sizes))[0]
 
 
-def outputs_of(doc: Document, scope: str, name: str) -> dict[str, ValueType | None]:
+def outputs_of(doc: TextDocument, scope: str, name: str) -> dict[str, ValueType | None]:
     """Return the outputs of a node with their types, as far as they are known."""
     node = doc.node(scope, name)
     if node is not None:
@@ -169,7 +169,7 @@ def outputs_of(doc: Document, scope: str, name: str) -> dict[str, ValueType | No
     return dict.fromkeys(port.name for port in signature.outputs) if signature else {}
 
 
-def values_in(doc: Document, scope: str, before: str = "") -> Iterator[Candidate]:
+def values_in(doc: TextDocument, scope: str, before: str = "") -> Iterator[Candidate]:
     """Yield the values of a scope: its inputs and the outputs of its nodes.
 
     Args:
@@ -187,7 +187,7 @@ def values_in(doc: Document, scope: str, before: str = "") -> Iterator[Candidate
                 yield Candidate(f"{name}.{port}", type_)
 
 
-def _later(doc: Document, scope: str, start: str) -> set[str]:
+def _later(doc: TextDocument, scope: str, start: str) -> set[str]:
     """Return a node and all nodes that read its outputs, directly or not."""
     readers: dict[str, list[str]] = {}
     for name, node in doc.nodes(scope).items():
@@ -202,7 +202,7 @@ def _later(doc: Document, scope: str, start: str) -> set[str]:
     return reached
 
 
-def given_types(doc: Document, scope: str, record: Json) -> dict[str, ValueType]:
+def given_types(doc: TextDocument, scope: str, record: Json) -> dict[str, ValueType]:
     """Return the types of the values that a node reads, by port, where they are known."""
     wires = record.get("in", {})
     pairs = ((port, doc.type_of(scope, str(value))) for port, value in wires.items())

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from ....specs.json_tree import Value, tree
+from ....specs.json_tree import TextValue, tree
 
 Encoding = Literal["utf-8", "utf-16", "utf-32"]
 """What a column counts: bytes, UTF-16 code units, or characters."""
@@ -57,7 +57,7 @@ class Cursor:
 
     role: Literal["key", "value", "gap"]
     """In a key, in a value or where a value is to be written, or between entries."""
-    value: Value
+    value: TextValue
     """The value, or the value of the key; for `gap`, the object or list around the offset."""
     start: int
     """Where the text to replace begins: the inside of a string, or a word."""
@@ -95,7 +95,7 @@ def cursor(text: str, offset: int) -> Cursor:
     return Cursor("gap", current, start, offset, text[start:offset], quoted=False)
 
 
-def _covers(value: Value, offset: int) -> bool:
+def _covers(value: TextValue, offset: int) -> bool:
     start = value.key[0] if value.key else value.start
     if value.kind in ("object", "list"):
         return start <= offset < value.end or (not value.closed and offset == value.end)
@@ -104,7 +104,7 @@ def _covers(value: Value, offset: int) -> bool:
     return start <= offset <= value.end
 
 
-def _at_key(text: str, value: Value, offset: int) -> Cursor:
+def _at_key(text: str, value: TextValue, offset: int) -> Cursor:
     start, end = value.key or (offset, offset)
     start, end = start + 1, end - _ended(text, (start, end))
     return Cursor("key", value, start, end, text[start:offset])
@@ -115,7 +115,7 @@ def _ended(text: str, key: tuple[int, int]) -> bool:
     return key[1] - key[0] > 1 and text[key[1] - 1] == '"'
 
 
-def _at_value(text: str, value: Value, offset: int) -> Cursor:
+def _at_value(text: str, value: TextValue, offset: int) -> Cursor:
     start, end = value.inside
     quoted = value.kind == "string"
     if value.kind == "none":

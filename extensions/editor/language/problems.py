@@ -9,8 +9,8 @@ from typing import Any
 from ....plugin import Finding
 from ....runtime.spec.fixing import described, fixed
 from ....specs.json_tree import Spot
-from ....specs.text_edits import Edit, EditError, TextEdit, edited, smallest_edit
-from .document import Document, document
+from ....specs.text_edits import EditError, PatchOperation, TextEdit, edited, smallest_edit
+from .document import TextDocument, document
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def findings(text: str, path: str) -> list[Problem]:
     return sorted(problems, key=lambda problem: (problem.start, problem.end))
 
 
-def _problem(doc: Document, finding: Finding) -> Problem:
+def _problem(doc: TextDocument, finding: Finding) -> Problem:
     lines = [finding.problem, *finding.evidence]
     if finding.help:
         lines.append(f"help: {finding.help}")
@@ -80,7 +80,7 @@ def _problem(doc: Document, finding: Finding) -> Problem:
     return Problem(start, end, finding.level, finding.code, "\n".join(lines), fixes, finding)
 
 
-def _range(doc: Document, finding: Finding) -> tuple[int, int]:
+def _range(doc: TextDocument, finding: Finding) -> tuple[int, int]:
     spot = finding.spot
     if spot is None:
         value = doc.root.get(*_keys(finding.at))
@@ -101,7 +101,7 @@ def span(text: str, spot: Spot) -> tuple[int, int]:
     return begin, starts[spot.end_line - 1] + spot.end_column - 1
 
 
-def _parent(doc: Document) -> tuple[int, int]:
+def _parent(doc: TextDocument) -> tuple[int, int]:
     """Return the range of the name of the parent, or of the first character."""
     value = doc.root.get("extends") or doc.root.get("run") or doc.root.get("objective")
     return (value.start, value.end) if value else (0, min(1, len(doc.text)))
@@ -119,7 +119,7 @@ def _fixes(text: str, finding: Finding) -> tuple[TextFix, ...]:
     return (TextFix(title, (smallest_edit(text, new),), finding.fix.certain),)
 
 
-def _shown(edit: Edit) -> str:
+def _shown(edit: PatchOperation) -> str:
     """Return what an edit does, as an imperative."""
     done = described(edit)
     at = (edit.old or edit.path).rpartition("/")[2]

@@ -14,12 +14,12 @@ from pydantic import TypeAdapter, ValidationError
 from ....plugin import InputError, pointer
 from ....specs.form import Name as NameForm
 from ....specs.inherit import FOLDERS, parent_of
-from ....specs.json_tree import Value, parts_of, tree
+from ....specs.json_tree import TextValue, parts_of, tree
 from ....specs.reader import LARGEST, RUN_FOLDER, SHIPPED, read_text, with_texts
 from ....specs.references import files_named
 from ....specs.text_edits import TextEdit
 from .definitions import apply, definition
-from .document import Document, document, forget
+from .document import TextDocument, document, forget
 from .nameless import nameless
 from .names import Name, name_at, names
 
@@ -57,7 +57,7 @@ def _depends(file: Path, text: str, files: Collection[Path], stems: Iterable[str
     return any(target in files for _, target in _targets(text, file))
 
 
-def _targets(text: str, file: Path) -> Iterator[tuple[Value, Path]]:
+def _targets(text: str, file: Path) -> Iterator[tuple[TextValue, Path]]:
     """Yield every place in a file that names a spec: the record around it, and the spec's file."""
     root = tree(text)
     for at, name in files_named(root.json()):
@@ -128,7 +128,7 @@ class _Target:
     new: str
 
     @property
-    def document(self) -> Document:
+    def document(self) -> TextDocument:
         return document(self.text, str(self.path))
 
 
@@ -244,7 +244,7 @@ def _home(
     return (there, origin.path, inner) if there and there.name == name.name else None
 
 
-def _parent(doc: Document, texts: Mapping[Path, str]) -> tuple[Path, str, Document] | None:
+def _parent(doc: TextDocument, texts: Mapping[Path, str]) -> tuple[Path, str, TextDocument] | None:
     """Return the file that a spec extends, with its text."""
     extends = doc.root.get("extends")
     file = parent_of(str(extends.scalar), Path(doc.path)) if extends else None
@@ -263,7 +263,7 @@ def _read(file: Path) -> str:
 
 
 def _from(
-    doc: Document, param: str, path: str, text: str, texts: Mapping[Path, str]
+    doc: TextDocument, param: str, path: str, text: str, texts: Mapping[Path, str]
 ) -> tuple[Name, str, str] | None:
     """Return where a param that a parent has is defined first."""
     above = _parent(doc, texts)
@@ -336,7 +336,7 @@ def _in_other(target: _Target, path: Path, text: str) -> Iterator[TextEdit]:
         yield from _in_uses(target, path, text)
 
 
-def _same_scope(target: _Target, doc: Document, name: Name) -> bool:
+def _same_scope(target: _Target, doc: TextDocument, name: Name) -> bool:
     """Return whether a name of another file lies in the scope of the target."""
     kind, target_kind = name.kind, target.name.kind
     if kind not in ("node", "input", "output", "port", "param") or any(
@@ -348,7 +348,7 @@ def _same_scope(target: _Target, doc: Document, name: Name) -> bool:
     return bool(_origins(target.document, target.name) & _origins(doc, name))
 
 
-def _origins(doc: Document, name: Name) -> set[tuple[Path, str]]:
+def _origins(doc: TextDocument, name: Name) -> set[tuple[Path, str]]:
     """Return where the scope of a name was written, in the spec before and after its patches."""
     origins = set()
     for loaded in (doc.base, doc.loaded):
@@ -412,7 +412,7 @@ def _prove(
             raise InputError(problem, location=str(file), help=_help(target, file, before, ""))
 
 
-def _alike(old: Document, new: Document, ignored: Collection[str]) -> bool:
+def _alike(old: TextDocument, new: TextDocument, ignored: Collection[str]) -> bool:
     """Return whether two versions of a spec have the same graph up to names."""
     if not old.valid or old.graph is None or new.graph is None:
         return old.graph is None or not old.valid

@@ -23,7 +23,7 @@ from ....plugin import InputError
 from ....specs.layout import laid_out
 from ....specs.text_edits import TextEdit, smallest_edit
 from .completion import complete
-from .definitions import Place, definition, references
+from .definitions import FileRange, definition, references
 from .document import document, forget
 from .hover import hover
 from .ours import is_ours
@@ -347,7 +347,7 @@ def _edit(
     return lsp.WorkspaceEdit(changes={params.text_document.uri: opened.edits(edits)})
 
 
-def _location(target: Place, uri: str, opened: Open) -> lsp.Location:
+def _location(target: FileRange, uri: str, opened: Open) -> lsp.Location:
     if target.path == opened.path:
         return lsp.Location(uri, opened.range(target.start, target.end))
     lines = Lines(target.text, opened.lines.encoding)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ....specs.json_tree import Value
+from ....specs.json_tree import TextValue
 from .document import document
 
 SymbolKind = Literal[
@@ -55,14 +55,14 @@ def symbols(text: str, path: str) -> list[OutlineSymbol]:
     return [_section(entry) for entry in entries if entry.key]
 
 
-def _section(entry: Value) -> OutlineSymbol:
+def _section(entry: TextValue) -> OutlineSymbol:
     kind = _SECTIONS.get(entry.name)
     if kind is None:
         return _symbol(entry, "key", _short(entry))
     return _symbol(entry, "section", "", tuple(_part(entry_, kind) for entry_ in entry.entries))
 
 
-def _part(entry: Value, kind: SymbolKind) -> OutlineSymbol:
+def _part(entry: TextValue, kind: SymbolKind) -> OutlineSymbol:
     if kind == "template":
         inner = entry.get("nodes")
         nodes = tuple(_part(node, "node") for node in inner.entries) if inner else ()
@@ -80,7 +80,7 @@ def _part(entry: Value, kind: SymbolKind) -> OutlineSymbol:
 
 
 def _symbol(
-    entry: Value,
+    entry: TextValue,
     kind: SymbolKind,
     detail: str,
     inner: tuple[OutlineSymbol, ...] = (),
@@ -91,7 +91,7 @@ def _symbol(
     return OutlineSymbol(shown, kind, detail, start, max(entry.end, stop), start, stop, inner)
 
 
-def _short(value: Value | None) -> str:
+def _short(value: TextValue | None) -> str:
     if value is None or value.kind in ("object", "list", "none"):
         return ""
     return str(value.scalar)[:60]

@@ -11,7 +11,7 @@ from ....graphs.checker.check import analyse
 from ....graphs.draw.facts import foldable
 from ....graphs.draw.html_page import add_origins
 from ....graphs.draw.scene import read_key, scene
-from ....graphs.passes.pipeline import PassName, Settings, after
+from ....graphs.passes.pipeline import PassName, PassSettings, after
 from ....plugin import Finding, Graph, registry
 from ....specs.json_tree import parts_of
 from ....specs.load import LoadedSpec, loaded
@@ -216,7 +216,7 @@ class CheckedText:
     """The graph; None if there are errors."""
     loaded: LoadedSpec | None = None
     """The spec; None for a run, and where the text is not a spec."""
-    settings: Settings = field(default_factory=Settings)
+    settings: PassSettings = field(default_factory=PassSettings)
     """The passes of training."""
     partial: _Partial | None = None
     """What can be drawn of a spec with mistakes."""

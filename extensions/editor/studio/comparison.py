@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ....graphs.diff.diff import Diff
+from ....graphs.diff.diff import GraphDiff
 from ....graphs.diff.text import rows
 
 
-def compared(difference: Diff, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+def compared(difference: GraphDiff, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Return both drawings with marks, and the changes as text.
 
     Args:

@@ -18,7 +18,7 @@ from ....specs.inherit import parent_of
 from ....specs.json_tree import is_in, parts_of, value_at
 from ....specs.load import load
 from ....specs.reader import read_json, read_text
-from ....specs.text_edits import Edit, EditError, edited
+from ....specs.text_edits import EditError, PatchOperation, edited
 from ..language.definitions import apply
 from ..language.rename import renamed_node
 from .checked_text import CheckedText, read
@@ -202,7 +202,7 @@ class Editor:
         names = key.split(".")
         path = self._own(at + pointer(*names)) if self._in_merged(at + pointer(*names)) else None
         if path is not None:
-            self._edit(Edit("replace", path, value))
+            self._edit(PatchOperation("replace", path, value))
             return True
         if self._in_merged(at + pointer(*names)):
             return False
@@ -214,9 +214,9 @@ class Editor:
                 inner: Any = value
                 for name in reversed(names[index:]):
                     inner = {name: inner}
-                self._edit(Edit("add", record + pointer(*names[:index]), inner))
+                self._edit(PatchOperation("add", record + pointer(*names[:index]), inner))
                 return True
-        self._edit(Edit("add", record + pointer(*names), value))
+        self._edit(PatchOperation("add", record + pointer(*names), value))
         return True
 
     def _is_child(self, at: str) -> bool:
@@ -229,12 +229,12 @@ class Editor:
             return False
         if path.startswith("/patch/") and parts_of(path)[2] == "set" and "." in parts_of(path)[3]:
             # A patch that set it here; the parent has none.
-            self._edit(Edit("remove", path))
+            self._edit(PatchOperation("remove", path))
             return True
-        self._edit(Edit("remove", path))
+        self._edit(PatchOperation("remove", path))
         above = path.rpartition("/")[0]
         if parts_of(above)[-1] in ("params", "fill") and self._is_empty(above):
-            self._edit(Edit("remove", above))
+            self._edit(PatchOperation("remove", above))
         return True
 
     def _is_empty(self, path: str) -> bool:
@@ -255,9 +255,9 @@ class Editor:
         for key, value in existing.items():
             name = key.removeprefix("params.")
             if not self._has("/params"):
-                self._edit(Edit("add", "/params", {name: value}))
+                self._edit(PatchOperation("add", "/params", {name: value}))
             else:
-                self._edit(Edit("add", pointer("params", name), value))
+                self._edit(PatchOperation("add", pointer("params", name), value))
         keys = {key: value for key, value in keys.items() if key not in existing}
         if not keys and not gone:
             return
@@ -269,21 +269,21 @@ class Editor:
         """Add to the patch with a selection and an action, or add one: a patch has one action."""
         patches = read_json(self.text, Source(self.reading.source, self.text)).get("patch")
         if patches is None:
-            self._edit(Edit("add", "/patch", [{"select": path, action: content}]))
+            self._edit(PatchOperation("add", "/patch", [{"select": path, action: content}]))
             return
         for index, patch in enumerate(patches):
             if patch.get("select") == path and action in patch:
                 at = pointer("patch", index, action)
                 if action == "remove":
                     for key in content:
-                        self._edit(Edit("add", f"{at}/-", key))
+                        self._edit(PatchOperation("add", f"{at}/-", key))
                 else:
                     for key, entry in content.items():
-                        self._edit(Edit("add", at + pointer(key), entry))
+                        self._edit(PatchOperation("add", at + pointer(key), entry))
                 return
-        self._edit(Edit("add", "/patch/-", {"select": path, action: content}))
+        self._edit(PatchOperation("add", "/patch/-", {"select": path, action: content}))
 
-    def _edit(self, edit: Edit) -> None:
+    def _edit(self, edit: PatchOperation) -> None:
         try:
             self.text = edited(self.text, [edit])
         except EditError as error:

@@ -23,7 +23,7 @@ class ChangedError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedFile:
     """The file of a studio."""
 
     path: Path
@@ -129,7 +129,7 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def opened(name: str) -> Opened:
+def opened(name: str) -> OpenedFile:
     """Return the file that a name stands for.
 
     Args:
@@ -148,15 +148,15 @@ def opened(name: str) -> Opened:
                 help="name a checkpoint, such as outputs/demo/averaged, or a spec",
             )
         path_in(directory, spec.name)
-        return Opened(
+        return OpenedFile(
             spec, str(spec.resolve()), writable=False, folder=Path.cwd(), checkpoint=directory
         )
     path = find(name, *FOLDERS, RUN_FOLDER)
     if _is_checkpoint(path.parent):
         return opened(str(path.parent))
     if path.is_relative_to(SHIPPED):
-        return Opened(path, path.stem, writable=False, folder=Path.cwd())
-    return Opened(path, path.name, writable=True, folder=path.parent)
+        return OpenedFile(path, path.stem, writable=False, folder=Path.cwd())
+    return OpenedFile(path, path.name, writable=True, folder=path.parent)
 
 
 def _is_checkpoint(folder: Path) -> bool:

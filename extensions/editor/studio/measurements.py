@@ -13,7 +13,7 @@ from ....runtime.system.strangers import object_in
 
 if TYPE_CHECKING:
     from .... import Model
-    from ....runtime.analysis.attention_pictures import Group, Layer
+    from ....runtime.analysis.attention_pictures import AttentionGroup, AttentionHeads
 
 
 class Attending:
@@ -27,7 +27,7 @@ class Attending:
         """
         self.folder = checkpoint
         self._opened: Model | None = None
-        self._last: tuple[tuple[str, str | None], str, list[Group]] | None = None
+        self._last: tuple[tuple[str, str | None], str, list[AttentionGroup]] | None = None
 
     def look(self, text: str, target: str | None, node: str, layer: str) -> dict[str, Any]:
         """Return the heads of one layer for a sentence.
@@ -75,7 +75,7 @@ class Attending:
             ],
         }
 
-    def _groups(self, text: str, target: str | None) -> tuple[str, list[Group]]:
+    def _groups(self, text: str, target: str | None) -> tuple[str, list[AttentionGroup]]:
         """Return the input of the decoder and all maps of a sentence."""
         # Opening a model needs torch.
         from ....runtime.analysis.attention_pictures import groups_of  # noqa: PLC0415
@@ -94,7 +94,7 @@ class Attending:
             self._opened = open_folder(self.folder)
         return self._opened
 
-    def _node(self, layer: Layer) -> str:
+    def _node(self, layer: AttentionHeads) -> str:
         """Return the node of a layer: copies of a repeat share one."""
         from ....runtime.analysis.profile_scopes import paths_of  # noqa: PLC0415 - needs torch
 

@@ -92,7 +92,7 @@ def fitting_blocks(
     ]
 
 
-class Piece(NamedTuple):
+class WireBlock(NamedTuple):
     """A block that can stand in a wire."""
 
     record: dict[str, Any]
@@ -113,7 +113,7 @@ def piece(
     params: Mapping[str, Any],
     *,
     after: bool = False,
-) -> Piece:
+) -> WireBlock:
     """Return a block as it can stand in the wires of a port.
 
     Args:
@@ -158,7 +158,7 @@ def _wire(
 
 def _piece(
     around: Surroundings, block: BlockType, type_: ValueType, params: Mapping[str, Any]
-) -> Piece | None:
+) -> WireBlock | None:
     """Return a block that takes and gives a type; None if it does not."""
     signature = example_signature(block)
     if not (signature.inputs and signature.outputs) or block.family == "loss":
@@ -169,7 +169,7 @@ def _piece(
         record |= {"params": {**params, **proposed}} if params or proposed else {}
         checked, _ = around.check(record, takes, gives)
         if checked is not None:
-            return Piece(record, signature.outputs[0].name, proposed, checked.parameters())
+            return WireBlock(record, signature.outputs[0].name, proposed, checked.parameters())
     return None
 
 

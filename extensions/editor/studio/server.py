@@ -27,7 +27,7 @@ from ....graphs.draw.html_page import ASSETS
 from ....plugin import InputError, SpecError, bound, send_json
 from ....runtime.system.cache import cache_folder
 from ....specs.escaping import html_text
-from .files import ChangedError, Opened
+from .files import ChangedError, OpenedFile
 from .session import Session
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ HOST = "127.0.0.1"
 
 
 def serve_studio(
-    file: Opened, *, port: int = 0, browser: bool = True, started: Callable[[str], None]
+    file: OpenedFile, *, port: int = 0, browser: bool = True, started: Callable[[str], None]
 ) -> None:
     """Serve the studio until SIGTERM or Ctrl-C.
 

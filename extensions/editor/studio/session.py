@@ -18,7 +18,7 @@ from ....plugin import Graph, InputError, fingerprint
 from ....specs.layout import format_edits
 from ....specs.load import FOLDERS, LoadedSpec
 from ....specs.reader import SHIPPED, find, read_text, shipped_names
-from ....specs.text_edits import Edit, EditError, edited
+from ....specs.text_edits import EditError, PatchOperation, edited
 from ..language.completion import complete
 from ..language.definitions import apply
 from ..language.document import forget
@@ -26,7 +26,7 @@ from ..language.hover import hover
 from .checked_text import CheckedText, look, read
 from .comparison import compared
 from .edits import Editor, edit
-from .files import Opened, digest, opened
+from .files import OpenedFile, digest, opened
 from .measurements import Attending, curves, times
 from .menu import menu
 from .ports import fitting_blocks, fitting_ports, fitting_values
@@ -49,7 +49,7 @@ class Session:
     SLOW: ClassVar = ("attention", "times")
     """What runs a model: it does not hold up the others."""
 
-    def __init__(self, file: Opened) -> None:
+    def __init__(self, file: OpenedFile) -> None:
         """Open a file.
 
         Args:
@@ -222,7 +222,7 @@ class Session:
         """
         path, text = self.opened.beside_this(name), reading.text
         with contextlib.suppress(EditError):  # a text with mistakes may have no name yet
-            text = edited(text, [Edit("replace", "/name", name)])
+            text = edited(text, [PatchOperation("replace", "/name", name)])
         if reading.graph is not None:
             there = read(text, str(path)).graph
             if there is None or fingerprint(there) != fingerprint(reading.graph):

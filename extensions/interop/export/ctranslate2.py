@@ -19,7 +19,7 @@ from ....plugin import Checkpoint, Graph, InputError, new_folder, position_limit
 from ....specs.escaping import markdown, markdown_code
 from .ctranslate2_layers import Stacks
 from .ctranslate2_spec import ct2_plan, ct2_spec
-from .vocabulary import Words, words_of
+from .vocabulary import VocabularyTokens, words_of
 
 _TEXT = """# {name}, for CTranslate2
 
@@ -69,7 +69,7 @@ def _kind(name: str) -> str:
     return name.removesuffix(".json").rpartition(".")[2]
 
 
-def ct2_readme(graph: Graph, words: Words, *, decoder_only: bool) -> str:
+def ct2_readme(graph: Graph, words: VocabularyTokens, *, decoder_only: bool) -> str:
     """Return the text of the README of a CTranslate2 folder.
 
     Args:
@@ -291,7 +291,7 @@ def export_ctranslate2(
     return checked
 
 
-def _name(spec: Any, stacks: Stacks, words: Words) -> None:
+def _name(spec: Any, stacks: Stacks, words: VocabularyTokens) -> None:
     """Set a spec's vocabularies and special tokens."""
     config, special_tokens = spec.config, words.special_tokens
     config.unk_token = words.target[words.unknown]
@@ -307,7 +307,11 @@ def _name(spec: Any, stacks: Stacks, words: Words) -> None:
 
 
 def check_ctranslate2(
-    folder: Path, reference: Plain, words: Words, quantization: str, lines: Iterable[str] = ()
+    folder: Path,
+    reference: Plain,
+    words: VocabularyTokens,
+    quantization: str,
+    lines: Iterable[str] = (),
 ) -> Checked:
     """Compare greedy outputs and log probabilities; the model runs one sentence at a time.
 
@@ -378,7 +382,7 @@ def check_ctranslate2(
     return checked
 
 
-def _sources(reference: Plain, words: Words, lines: Iterable[str]) -> list[list[int]]:
+def _sources(reference: Plain, words: VocabularyTokens, lines: Iterable[str]) -> list[list[int]]:
     """Return the ids of the lines, or random ids from a fixed seed."""
     nonblank = [line for line in lines if line.strip()]
     ends = [words.special_tokens.end] if words.ends_source and reference.source else []
@@ -402,7 +406,9 @@ def _longest(reference: Plain) -> int:
 class _Engine:
     """The written folder, opened by CTranslate2."""
 
-    def __init__(self, folder: Path, words: Words, compute: str, *, decoder_only: bool) -> None:
+    def __init__(
+        self, folder: Path, words: VocabularyTokens, compute: str, *, decoder_only: bool
+    ) -> None:
         import ctranslate2  # noqa: PLC0415 - an extra
 
         kind = ctranslate2.Generator if decoder_only else ctranslate2.Translator

@@ -46,10 +46,10 @@ class Features:
     """`table` (added to the embedding), or the block in attention: `rotary`, `alibi`, ..."""
     rotary_base: float
     scale_embedding: bool
-    embedding_norm: Place | None
-    table: Place | None
+    embedding_norm: Vertex | None
+    table: Vertex | None
     """The block whose vectors are added to the embedding."""
-    final_norm: Place | None
+    final_norm: Vertex | None
     scale: float
     """Factor on the last hidden vectors before the output projection."""
 
@@ -71,7 +71,7 @@ def features_of(stack: Stack, refusals: Refusals, *, decoder: bool) -> Features:
     self_attentions = [layer.attention for layer in stack.layers]
     forward = [layer.feed_forward for layer in stack.layers]
 
-    def same(places: list[Place], what: str, read: Callable[[Place], Any], slot: str = "") -> Any:
+    def same(places: list[Vertex], what: str, read: Callable[[Vertex], Any], slot: str = "") -> Any:
         value = read(places[0])
         for site in places[1:]:
             if read(site) != value:
@@ -113,23 +113,23 @@ def features_of(stack: Stack, refusals: Refusals, *, decoder: bool) -> Features:
     )
 
 
-def _inner(site: Place) -> Any:
+def _inner(site: Vertex) -> Any:
     return site.inner.arguments
 
 
-def _position(site: Place) -> str:
+def _position(site: Vertex) -> str:
     """Return the name of the block of relative positions in an attention, or `none`."""
     part = site.inner.fill.get("position")
     return part.block.name if isinstance(part, Part) else "none"
 
 
-def _rotary_base(site: Place) -> float:
+def _rotary_base(site: Vertex) -> float:
     part = site.inner.fill.get("position")
     arguments = part.arguments if isinstance(part, Part) else {}
     return float(arguments.get("base", 10_000.0))
 
 
-def _sublayer(site: Place, refusals: Refusals) -> None:
+def _sublayer(site: Vertex, refusals: Refusals) -> None:
     order = site.part.arguments["order"]
     if order == "sandwich":
         swap = f"{site.part.key} --set order=pre"
@@ -141,7 +141,7 @@ def _sublayer(site: Place, refusals: Refusals) -> None:
         refusals.add(site.obstacle("a sub-layer without a norm is not supported", swap=swap))
 
 
-def _attention(site: Place, refusals: Refusals, *, decoder: bool) -> None:
+def _attention(site: Vertex, refusals: Refusals, *, decoder: bool) -> None:
     arguments = _inner(site)
     self_attention = "memory" not in site.inner.inputs
     key = site.inner.key
@@ -186,7 +186,7 @@ def _bent(rotary: Part) -> bool:
     )
 
 
-def _feed_forward(site: Place, refusals: Refusals) -> None:
+def _feed_forward(site: Vertex, refusals: Refusals) -> None:
     activation = _inner(site)["activation"]
     for name in sorted(GATE & _inner(site).keys()):
         problem = f"a gated feed-forward network with '{name}' is not supported"
@@ -197,7 +197,7 @@ def _feed_forward(site: Place, refusals: Refusals) -> None:
         refusals.add(site.obstacle(problem, swap=swap, slot="/f"))
 
 
-def _alibi(places: list[Place], heads: int, refusals: Refusals, *, decoder: bool) -> None:
+def _alibi(places: list[Vertex], heads: int, refusals: Refusals, *, decoder: bool) -> None:
     """Refuse ALiBi in an encoder, and head counts whose ALiBi slopes differ."""
     for site in places:
         if not decoder:
@@ -207,9 +207,9 @@ def _alibi(places: list[Place], heads: int, refusals: Refusals, *, decoder: bool
             refusals.add(site.obstacle(problem, slot="/f"))
 
 
-def _before(stack: Stack, position: str, refusals: Refusals) -> dict[str, Place | None]:
+def _before(stack: Stack, position: str, refusals: Refusals) -> dict[str, Vertex | None]:
     """Return the blocks between embedding and layers: a position table, then a norm."""
-    parts: dict[str, Place | None] = {"table": None, "norm": None}
+    parts: dict[str, Vertex | None] = {"table": None, "norm": None}
     for site in stack.before:
         kind = _KINDS.get(site.role, "")
         if kind == "drop":
@@ -229,9 +229,9 @@ def _before(stack: Stack, position: str, refusals: Refusals) -> dict[str, Place 
     return parts
 
 
-def _after(stack: Stack, refusals: Refusals, *, decoder: bool) -> tuple[Place | None, float]:
+def _after(stack: Stack, refusals: Refusals, *, decoder: bool) -> tuple[Vertex | None, float]:
     """Return the blocks after the layers: a norm, then in a decoder a constant factor."""
-    norm: Place | None = None
+    norm: Vertex | None = None
     scale = 1.0
     for site in stack.after:
         kind = _KINDS.get(site.role, "")
@@ -255,7 +255,7 @@ _KINDS = {
 
 def epsilon_of(stacks: list[tuple[Stack, Features]], refusals: Refusals) -> float:
     """Return the epsilon of all norms, and refuse norms of several kinds."""
-    first: tuple[Place, float] | None = None
+    first: tuple[Vertex, float] | None = None
     for stack, features in stacks:
         norms = list(_norms(stack, features))
         for site, part in norms:
@@ -278,7 +278,7 @@ def _is_rms(part: Part) -> bool:
     return part.block.role == "rms_norm" or part.arguments.get("norm") == "rms_norm"
 
 
-def _norms(stack: Stack, features: Features) -> Iterator[tuple[Place, Part]]:
+def _norms(stack: Stack, features: Features) -> Iterator[tuple[Vertex, Part]]:
     for site in (features.embedding_norm, features.final_norm):
         if site is not None:
             yield site, site.part
@@ -300,7 +300,7 @@ def role_of(part: Part) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class Unmatched:
     """A node for which another engine has no counterpart."""
 
     path: str
@@ -315,7 +315,7 @@ class Obstacle:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Vertex:
     """A block at its place in the expanded graph."""
 
     path: str
@@ -339,7 +339,7 @@ class Place:
             raise TypeError(msg)
         return inner
 
-    def obstacle(self, problem: str, *, swap: str = "", slot: str = "") -> Obstacle:
+    def obstacle(self, problem: str, *, swap: str = "", slot: str = "") -> Unmatched:
         """Return an obstacle for this block, with a replacement for `weft swap`.
 
         Args:
@@ -348,19 +348,19 @@ class Place:
             slot: `/f` if the block in that slot is the obstacle.
         """
         part = self.inner if slot else self.part
-        return Obstacle(_select(self.path) + slot, self.at, problem, part.key, swap)
+        return Unmatched(_select(self.path) + slot, self.at, problem, part.key, swap)
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class SubLayers:
     """The sub-layers of one layer."""
 
-    attention: Place
-    cross: Place | None
-    feed_forward: Place
+    attention: Vertex
+    cross: Vertex | None
+    feed_forward: Vertex
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[Vertex]:
         """All of them, in order."""
         return [
             site for site in (self.attention, self.cross, self.feed_forward) if site is not None
@@ -373,11 +373,11 @@ class Stack:
 
     ids: str
     """Name of the ids input."""
-    embedding: Place
-    before: tuple[Place, ...]
+    embedding: Vertex
+    before: tuple[Vertex, ...]
     """Blocks between the embedding and the first layer."""
-    layers: tuple[Layer, ...]
-    after: tuple[Place, ...]
+    layers: tuple[SubLayers, ...]
+    after: tuple[Vertex, ...]
     """Blocks after the last layer."""
 
 
@@ -387,7 +387,7 @@ class Stacks:
 
     encoder: Stack | None
     decoder: Stack
-    head: Place
+    head: Vertex
 
 
 class Refusals:
@@ -401,9 +401,9 @@ class Refusals:
             target: display name of the engine.
         """
         self.graph, self.target = graph, target
-        self.obstacles: dict[tuple[str, str], Obstacle] = {}
+        self.obstacles: dict[tuple[str, str], Unmatched] = {}
 
-    def add(self, obstacle: Obstacle) -> None:
+    def add(self, obstacle: Unmatched) -> None:
         """Add an obstacle; an obstacle shared by copies counts once."""
         self.obstacles.setdefault((obstacle.path, obstacle.problem), obstacle)
 
@@ -427,9 +427,9 @@ class Refusals:
         )
 
 
-def _swaps(obstacles: Sequence[Obstacle]) -> list[str]:
+def _swaps(obstacles: Sequence[Unmatched]) -> list[str]:
     """Return `weft swap` commands that remove the obstacles, one per kind of obstacle."""
-    groups: dict[tuple[str, str], list[Obstacle]] = {}
+    groups: dict[tuple[str, str], list[Unmatched]] = {}
     for obstacle in obstacles:
         if obstacle.swap:
             groups.setdefault((obstacle.use, obstacle.swap), []).append(obstacle)
@@ -461,7 +461,7 @@ def read_stacks(graph: Graph, refusals: Refusals) -> Stacks:
     flat = flat_graph(graph)
     if "output:logits" not in flat or graph.step_axis is None:
         refusals.add(
-            Obstacle("/", "", "it does not decode token by token: it needs 'logits' and 'step'")
+            Unmatched("/", "", "it does not decode token by token: it needs 'logits' and 'step'")
         )
     for visit in visits(graph.root):
         if visit.kind == "name":
@@ -492,7 +492,7 @@ def read_stacks(graph: Graph, refusals: Refusals) -> Stacks:
     return Stacks(encoder, decoder, chain[-1])
 
 
-def _unknown(visit: Visit) -> Iterator[Obstacle]:
+def _unknown(visit: Visit) -> Iterator[Unmatched]:
     """Yield the unsupported blocks of a node and of its slots."""
     attentions: list[str] = []  # `features_of` judges the parts in their slots
     for below, inner in fillings(visit.node.part) if isinstance(visit.node, BlockNode) else ():
@@ -502,10 +502,10 @@ def _unknown(visit: Visit) -> Iterator[Obstacle]:
             attentions.append(f"{below}/")
         select, at = visit.folded + below, visit.node.at
         if isinstance(inner, TemplatePart):
-            yield Obstacle(select, at, "a template in a slot has no counterpart")
+            yield Unmatched(select, at, "a template in a slot has no counterpart")
         elif not role_of(inner):
             swap = inner.block.stands_in.format_map(inner.arguments)
-            yield Obstacle(select, at, f"{inner.key} has no counterpart", inner.key, swap)
+            yield Unmatched(select, at, f"{inner.key} has no counterpart", inner.key, swap)
 
 
 def _wired(flat: nx.DiGraph, vertex: str) -> dict[str, str]:
@@ -517,9 +517,9 @@ def _wired(flat: nx.DiGraph, vertex: str) -> dict[str, str]:
     }
 
 
-def _chain(graph: Graph, flat: nx.DiGraph, last: str, refusals: Refusals) -> list[Place]:
+def _chain(graph: Graph, flat: nx.DiGraph, last: str, refusals: Refusals) -> list[Vertex]:
     """Return the chain of blocks from the ids to `last`; each reads the one before it."""
-    chain: list[Place] = []
+    chain: list[Vertex] = []
     modules = {visit.path: visit.module for visit in visits(graph.root, "each")}
     vertex = last
     while flat.nodes[vertex]["kind"] != "input":
@@ -530,14 +530,14 @@ def _chain(graph: Graph, flat: nx.DiGraph, last: str, refusals: Refusals) -> lis
         node: Node | None = flat.nodes[vertex]["node"]
         if not isinstance(node, BlockNode):
             refusals.add(
-                Obstacle(
+                Unmatched(
                     vertex,
                     node.at if node else "",
                     "collecting the outputs of copies is not supported",
                 )
             )
             return []
-        site = Place(vertex, modules[vertex], node.at, node.part)
+        site = Vertex(vertex, modules[vertex], node.at, node.part)
         chain.append(site)
         if site.role in ("attention", *_FEED_FORWARD):
             residual = key_for("residual")
@@ -546,11 +546,11 @@ def _chain(graph: Graph, flat: nx.DiGraph, last: str, refusals: Refusals) -> lis
     return chain[::-1]
 
 
-def _stack(flat: nx.DiGraph, chain: Sequence[Place], refusals: Refusals) -> Stack:
+def _stack(flat: nx.DiGraph, chain: Sequence[Vertex], refusals: Refusals) -> Stack:
     """Return a chain of blocks as a stack."""
     if not chain or chain[0].role != "embedding":
         path, at = (chain[0].path, chain[0].at) if chain else ("/", "")
-        refusals.add(Obstacle(path, at, "the chain does not begin with an embedding of ids"))
+        refusals.add(Unmatched(path, at, "the chain does not begin with an embedding of ids"))
         refusals.check()
     middle = list(chain[1:])
     subs = [i for i, site in enumerate(middle) if site.role == "residual"]
@@ -564,9 +564,9 @@ def _stack(flat: nx.DiGraph, chain: Sequence[Place], refusals: Refusals) -> Stac
     return Stack(ids, chain[0], tuple(middle[:first]), layers, tuple(middle[end:]))
 
 
-def _layers(flat: nx.DiGraph, places: Sequence[Place], refusals: Refusals) -> Iterator[Layer]:
+def _layers(flat: nx.DiGraph, places: Sequence[Vertex], refusals: Refusals) -> Iterator[SubLayers]:
     """Group sub-layers into layers: self-attention, optional cross-attention, feed-forward."""
-    layer: list[Place] = []
+    layer: list[Vertex] = []
     for site in places:
         kind = _kind(flat, site, refusals)
         expected = [{"self"}, {"cross", "feed_forward"}, {"feed_forward"}][len(layer)]
@@ -578,7 +578,7 @@ def _layers(flat: nx.DiGraph, places: Sequence[Place], refusals: Refusals) -> It
             )
             layer = []
         elif kind == "feed_forward":
-            yield Layer(layer[0], layer[1] if len(layer) > 1 else None, site)
+            yield SubLayers(layer[0], layer[1] if len(layer) > 1 else None, site)
             layer = []
         elif kind in {"self", "cross"}:
             layer.append(site)
@@ -586,7 +586,7 @@ def _layers(flat: nx.DiGraph, places: Sequence[Place], refusals: Refusals) -> It
         refusals.add(layer[-1].obstacle("no feed-forward follows it in its layer"))
 
 
-def _kind(flat: nx.DiGraph, site: Place, refusals: Refusals) -> str:
+def _kind(flat: nx.DiGraph, site: Vertex, refusals: Refusals) -> str:
     """Return the kind of a sub-layer: `self`, `cross`, `feed_forward`, or "" if unknown."""
     inner = site.inner
     if inner.block.role in _FEED_FORWARD:

@@ -14,11 +14,11 @@ from ....plugin import Graph
 from .ctranslate2_layers import (
     ACTIVATIONS,
     Features,
-    Layer,
-    Place,
     Refusals,
     Stack,
     Stacks,
+    SubLayers,
+    Vertex,
     epsilon_of,
     features_of,
     read_stacks,
@@ -120,7 +120,7 @@ def _given(features: Features) -> dict[str, Any]:
     }
 
 
-def _module(model: nn.Module, site: Place) -> Any:
+def _module(model: nn.Module, site: Vertex) -> Any:
     return model.get_submodule(site.module)
 
 
@@ -153,7 +153,7 @@ def _table(features: Features, model: nn.Module) -> Tensor:
     return added[0]
 
 
-def _layer(spec: Any, layer: Layer, features: Features, model: nn.Module) -> None:
+def _layer(spec: Any, layer: SubLayers, features: Features, model: nn.Module) -> None:
     pairs = [(spec.self_attention, layer.attention), (spec.ffn, layer.feed_forward)]
     if layer.cross is not None:
         pairs.append((spec.attention, layer.cross))

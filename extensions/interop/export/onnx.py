@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ....graphs.passes.pipeline import Settings, after
+from ....graphs.passes.pipeline import PassSettings, after
 from ....plugin import (
     Capacity,
     Checkpoint,
@@ -33,7 +33,7 @@ from .onnx_graph import (
     Axes,
     Begin,
     Loop,
-    Named,
+    NamedTensor,
     OnnxLeaf,
     OnnxSession,
     OnnxStep,
@@ -55,7 +55,7 @@ STEPS = 8
 """Positions decoded for each pair."""
 
 
-def _compare_steps(step: OnnxStep, states: list[Named], folder: Path, graph: Graph) -> float:
+def _compare_steps(step: OnnxStep, states: list[NamedTensor], folder: Path, graph: Graph) -> float:
     """Return the largest difference of single steps, from random states of several lengths.
 
     Args:
@@ -92,7 +92,7 @@ def _compare_steps(step: OnnxStep, states: list[Named], folder: Path, graph: Gra
 
 
 def _compare_decoding(
-    graph: Graph, model: nn.Module, loop: Loop, states: list[Named], folder: Path
+    graph: Graph, model: nn.Module, loop: Loop, states: list[NamedTensor], folder: Path
 ) -> tuple[int, float]:
     """Compare logits and greedy outputs with the model's forward for several shapes.
 
@@ -150,7 +150,7 @@ class _Run:
         self.state |= {name.removeprefix("next."): value for name, value in outputs.items()}
         return logits
 
-    def reverse(self, states: list[Named]) -> None:
+    def reverse(self, states: list[NamedTensor]) -> None:
         """Reverse the order of the rows of the state."""
         for state in states:
             rows = [axis for axis, name in enumerate(state.axes) if name == ROWS]
@@ -272,7 +272,7 @@ def in_onnx_forms(graph: Graph, model: nn.Module) -> nn.Module:
         graph: graph of the model.
         model: has the weights; both models share them.
     """
-    return build_sharing(after(graph, Settings(purpose="export")), model)
+    return build_sharing(after(graph, PassSettings(purpose="export")), model)
 
 
 def onnx_files(graph: Graph) -> tuple[str, ...]:
@@ -365,17 +365,17 @@ def _stepping(
     lengths = _lengths(graph)
     states = [
         # Clone, since two inputs that share a tensor would be traced as one input.
-        Named(leaf.name, _state_axes(leaf, other, lengths, grown), leaf.value.clone())
+        NamedTensor(leaf.name, _state_axes(leaf, other, lengths, grown), leaf.value.clone())
         for leaf, other in zip(leaves(like), leaves(begun[1][0]), strict=True)
     ]
     kinds = {leaf.name: GROWN if leaf.name in grown else leaf.kind for leaf in leaves(like)}
     counted = "appended" not in kinds.values() and _counts(model, loop, begun[0])
-    rows = Named(ROWS, (ROWS,), torch.zeros(EXAMPLES[0][0], dtype=torch.long))
+    rows = NamedTensor(ROWS, (ROWS,), torch.zeros(EXAMPLES[0][0], dtype=torch.long))
     begins = [*fixed, rows] if loop.rows is None else fixed
     names = [state.name for state in states]
     write_onnx(Begin(formed, loop, like), begins, names, folder / "begin.onnx", graph)
-    tokens = Named(loop.tokens, (ROWS, 1), torch.zeros(3, 1, dtype=torch.long))
-    count = [Named(PAST, (PAST,), torch.zeros(2, dtype=torch.long))] if counted else []
+    tokens = NamedTensor(loop.tokens, (ROWS, 1), torch.zeros(3, 1, dtype=torch.long))
+    count = [NamedTensor(PAST, (PAST,), torch.zeros(2, dtype=torch.long))] if counted else []
     changed = [f"next.{state.name}" for state in states if kinds[state.name] != "fixed"]
     write_onnx(
         OnnxStep(formed, loop, like, counted=counted, grown=grown),
@@ -407,7 +407,7 @@ def _stepping(
     return CheckedOnnx(onnx_files(graph), len(_SHAPES), same, max(far, other))
 
 
-def _fresh(model: nn.Module, fixed: list[Named], rows: int, capacity: int = 3) -> Any:
+def _fresh(model: nn.Module, fixed: list[NamedTensor], rows: int, capacity: int = 3) -> Any:
     """Return the state before the first position, with the given rows and capacity."""
     parameter = next(model.parameters())
     begin: Any = model.begin
@@ -418,7 +418,7 @@ def _fresh(model: nn.Module, fixed: list[Named], rows: int, capacity: int = 3) -
 
 def _begun(
     model: nn.Module, graph: Graph, loop: Loop, example: tuple[int, int], *, capacity: int = 3
-) -> tuple[Any, list[Named]]:
+) -> tuple[Any, list[NamedTensor]]:
     """Return a state after one step, which has every tensor, and the fixed inputs."""
     rows, length = example
     inputs = {input_.name: input_ for input_ in named_inputs(graph, batch=rows, length=length)}
@@ -459,7 +459,7 @@ def _state_axes(
     return tuple(axes)
 
 
-def _counts(model: nn.Module, loop: Loop, begun: tuple[Any, list[Named]]) -> bool:
+def _counts(model: nn.Module, loop: Loop, begun: tuple[Any, list[NamedTensor]]) -> bool:
     """Return whether a step whose state does not grow depends on its position."""
     step: Any = model.step
     outputs = []

@@ -252,7 +252,7 @@ Axes = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedTensor:
     """An input or output tensor."""
 
     name: str
@@ -274,7 +274,7 @@ def axes_of(type_: ValueType, graph: Graph) -> Axes:
     )
 
 
-def named_inputs(graph: Graph, *, batch: int, length: int) -> list[Named]:
+def named_inputs(graph: Graph, *, batch: int, length: int) -> list[NamedTensor]:
     """Return random inputs of a graph, with their names and shapes.
 
     Args:
@@ -290,12 +290,12 @@ def named_inputs(graph: Graph, *, batch: int, length: int) -> list[Named]:
         values = example_inputs(graph, sizes)
     except ValueError as error:
         raise InputError(str(error), location=graph.source) from error
-    return [Named(n, axes_of(t, graph), values[n]) for n, t in graph.inputs.items()]
+    return [NamedTensor(n, axes_of(t, graph), values[n]) for n, t in graph.inputs.items()]
 
 
 def write_onnx(
     module: nn.Module,
-    inputs: Sequence[Named],
+    inputs: Sequence[NamedTensor],
     outputs: Sequence[str],
     path: Path,
     graph: Graph,

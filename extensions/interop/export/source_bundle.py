@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ....plugin import InputError
-from .source_hooks import Edit, edits_of
+from .source_hooks import SourceEdit, edits_of
 
 WIDTH = 100
 """Most characters in a line."""
@@ -44,7 +44,7 @@ class _Piece:
     end: int
     kind: type[ast.stmt]
     names: list[ast.Name]
-    edits: list[Edit]
+    edits: list[SourceEdit]
     """What to cut out."""
 
 
@@ -325,7 +325,9 @@ class Gatherer:
             )
             if new is not None and new != name_node.id:
                 row, column = name_node.lineno - 1, name_node.col_offset
-                edits.append(Edit((row, column), (row, column + len(name_node.id.encode())), new))
+                edits.append(
+                    SourceEdit((row, column), (row, column + len(name_node.id.encode())), new)
+                )
         text = _edited(source.lines[: piece.end], piece.first, edits)
         text = _NOTE_TO_LINTERS.sub("", text)
         new = names[symbol]
@@ -335,7 +337,7 @@ class Gatherer:
         return text
 
 
-def _edited(lines: list[str], first: int, edits: Iterable[Edit]) -> str:
+def _edited(lines: list[str], first: int, edits: Iterable[SourceEdit]) -> str:
     """Return lines from one on, after edits of which none is inside another one."""
     rows = [f"{line}\n".encode() for line in lines]
     starts = [0, *itertools.accumulate(map(len, rows))]

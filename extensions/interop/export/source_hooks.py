@@ -29,7 +29,7 @@ ROWS = "rows"
 _ROWS_TYPE = "Rows"
 
 
-class Edit(NamedTuple):
+class SourceEdit(NamedTuple):
     """A piece of a file from a position up to another one, and what replaces it."""
 
     start: tuple[int, int]
@@ -50,7 +50,7 @@ def _end(node: ast.AST) -> tuple[int, int]:
     return (getattr(node, "end_lineno", 0) or 0) - 1, getattr(node, "end_col_offset", 0) or 0
 
 
-def edits_of(statement: ast.stmt) -> list[Edit]:
+def edits_of(statement: ast.stmt) -> list[SourceEdit]:
     """Return the edits of a definition at the top of a file; none is inside another one."""
     if isinstance(statement, ast.ClassDef):
         edits = [*_members(statement), *_calls(statement), *_parameters(statement)]
@@ -67,12 +67,12 @@ def edits_of(statement: ast.stmt) -> list[Edit]:
     ]
 
 
-def _lines(first: ast.AST, last: ast.AST, before: int = 0) -> Edit:
+def _lines(first: ast.AST, last: ast.AST, before: int = 0) -> SourceEdit:
     """Return the edit that removes all lines of some statements, and as many lines before them."""
-    return Edit((_start(first)[0] - before, 0), (_end(last)[0] + 1, 0))
+    return SourceEdit((_start(first)[0] - before, 0), (_end(last)[0] + 1, 0))
 
 
-def _members(definition: ast.ClassDef) -> Iterator[Edit]:
+def _members(definition: ast.ClassDef) -> Iterator[SourceEdit]:
     """Yield the edits that remove attributes with their docstrings, and methods."""
     for index, member in enumerate(definition.body):
         if isinstance(member, ast.FunctionDef) and member.name in METHODS:
@@ -84,7 +84,7 @@ def _members(definition: ast.ClassDef) -> Iterator[Edit]:
             yield _lines(member, after if isinstance(after, ast.Expr) else member)
 
 
-def _calls(node: ast.AST) -> Iterator[Edit]:
+def _calls(node: ast.AST) -> Iterator[SourceEdit]:
     """Yield the edits that replace calls by what they return."""
     for call in ast.walk(node):
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
@@ -93,19 +93,19 @@ def _calls(node: ast.AST) -> Iterator[Edit]:
         for before, last in itertools.pairwise(passed):
             value = last.value if isinstance(last, ast.keyword) else last
             if isinstance(value, ast.Attribute) and value.attr == KERNEL:
-                yield Edit(_end(before), _end(last))
+                yield SourceEdit(_end(before), _end(last))
         if call.func.id in UNCHANGED:
-            yield Edit(_start(call), _start(call.args[0]))
-            yield Edit(_end(call.args[0]), _end(call))
+            yield SourceEdit(_start(call), _start(call.args[0]))
+            yield SourceEdit(_end(call.args[0]), _end(call))
         elif call.func.id == WEIGHT:
             module, name = call.args
             if isinstance(name, ast.Constant):
-                yield Edit(_start(call), _end(call), f"{ast.unparse(module)}.{name.value!s}")
+                yield SourceEdit(_start(call), _end(call), f"{ast.unparse(module)}.{name.value!s}")
             else:
-                yield Edit(_start(call.func), _end(call.func), "getattr")
+                yield SourceEdit(_start(call.func), _end(call.func), "getattr")
 
 
-def _statements(method: ast.FunctionDef) -> Iterator[Edit]:
+def _statements(method: ast.FunctionDef) -> Iterator[SourceEdit]:
     """Yield the edits that remove variables that are None, and conditions that they are not."""
     absent = set[str]()
     for statement in method.body:
@@ -138,7 +138,7 @@ def _asks_for(test: ast.expr, absent: set[str]) -> bool:
     )
 
 
-def _parameters(definition: ast.ClassDef) -> Iterator[Edit]:
+def _parameters(definition: ast.ClassDef) -> Iterator[SourceEdit]:
     """Yield the edits that remove the parameter of absent rows from methods and their calls."""
     places: dict[str, int] = {}
     for method in definition.body:
@@ -155,14 +155,14 @@ def _parameters(definition: ast.ClassDef) -> Iterator[Edit]:
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
             position = places.get(call.func.attr, len(call.args))
             if position < len(call.args):
-                yield Edit(_end(call.args[position - 1]), _end(call.args[position]))
+                yield SourceEdit(_end(call.args[position - 1]), _end(call.args[position]))
 
 
-def _without(arguments: list[ast.arg], defaults: list[ast.expr], position: int) -> Edit:
+def _without(arguments: list[ast.arg], defaults: list[ast.expr], position: int) -> SourceEdit:
     """Return the edit that removes an argument with its default, and the comma before it."""
     first = len(arguments) - len(defaults)
     before, end = (
         _end(defaults[index - first] if index >= first else arguments[index])
         for index in (position - 1, position)
     )
-    return Edit(before, end)
+    return SourceEdit(before, end)

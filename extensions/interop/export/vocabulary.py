@@ -21,7 +21,7 @@ from ....plugin import (
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class VocabularyTokens:
     """The token string of each id, for source and target."""
 
     source: tuple[str, ...]
@@ -43,7 +43,7 @@ class Words:
         return next(name for name, data in self.tokenizers.items() if data == vocabulary.bytes)
 
 
-def words_of(checkpoint: Checkpoint, source: str | None, target: str) -> Words:
+def words_of(checkpoint: Checkpoint, source: str | None, target: str) -> VocabularyTokens:
     """Return the vocabularies of a checkpoint; ids as text if it has no tokenizer.
 
     Args:
@@ -67,7 +67,7 @@ def words_of(checkpoint: Checkpoint, source: str | None, target: str) -> Words:
     else:
         special_tokens = _special_tokens(checkpoint, decoder_only=source is None)
         unknown = special_tokens.pad
-    return Words(
+    return VocabularyTokens(
         source=_words(reads, checkpoint.graph, source or target),
         target=_words(writes, checkpoint.graph, target),
         special_tokens=special_tokens,

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ....plugin import Finding, SpecError, did_you_mean, pointer
-from ....runtime.checkpoint.mapping.values import FORMS, JOINT, KEYED, Values, case_of, is_form
+from ....runtime.checkpoint.mapping.values import (
+    FORMS,
+    JOINT,
+    KEYED,
+    ConfigValues,
+    case_of,
+    is_form,
+)
 from ....runtime.system.strangers import json_in
 from ....specs.expressions import (
     ExpressionError,
@@ -26,7 +33,7 @@ CONFIG = "config.json"
 _OTHER = "import a model without it, or write a spec and a table that support it"
 
 
-class Configuration(Values):
+class Configuration(ConfigValues):
     """The keys of a configuration, with a table's defaults for missing or null ones."""
 
     def stated(self, keys: Collection[str]) -> dict[str, Any]:

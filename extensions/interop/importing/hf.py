@@ -43,7 +43,7 @@ from .config import (
 from .generation import Generation, read_generation
 from .inherit import FOLDER, LIBRARY
 from .table import ImportTable, load_table
-from .tensors import Tensors
+from .tensors import FolderTensors
 from .weights import converted
 
 
@@ -264,7 +264,7 @@ def import_hf(
     lora = None
     if adapter is not None:
         lora = LoraAdapter(Path(adapter), loaded.prefix, loaded.endings)
-    with Tensors(folder, loaded.prefix, loaded.endings, lora) as theirs:
+    with FolderTensors(folder, loaded.prefix, loaded.endings, lora) as theirs:
         read = converted(loaded, source, graph.weights(), theirs, config, graph.ties)
         idle = _without_effect(loaded, source, graph, [*theirs], config)
         warnings = [finding.render() for finding in idle]

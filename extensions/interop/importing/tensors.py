@@ -28,7 +28,7 @@ PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 """Patterns of pickled files, which are not opened."""
 
 
-class Tensors:
+class FolderTensors:
     """The tensors of a folder by name, read one at a time.
 
     Names are as in the table: without the prefix, and with endings replaced.
@@ -77,7 +77,7 @@ class Tensors:
             raise ValueError(msg)
         self._entries[name] = opened, theirs
 
-    def __enter__(self) -> Tensors:
+    def __enter__(self) -> FolderTensors:
         """Return the tensors."""
         return self
 

@@ -18,7 +18,7 @@ from ....runtime.checkpoint.mapping.names import matcher
 from ....runtime.checkpoint.mapping.origin import Origin, assigned
 from .config import Configuration
 from .table import ImportTable
-from .tensors import Tensors
+from .tensors import FolderTensors
 
 MOST_NAMED = 12
 """Maximum number of names in a finding."""
@@ -39,7 +39,7 @@ def converted(
     table: ImportTable,
     source: str,
     shapes: Mapping[str, tuple[int, ...]],
-    theirs: Tensors,
+    theirs: FolderTensors,
     config: Configuration,
     ties: Iterable[Sequence[str]] = (),
 ) -> Converted:
@@ -88,7 +88,7 @@ def converted(
 
 
 def _stored_names(
-    names: Mapping[str, Sequence[tuple[str, ...]]], stored: Mapping[str, str], theirs: Tensors
+    names: Mapping[str, Sequence[tuple[str, ...]]], stored: Mapping[str, str], theirs: FolderTensors
 ) -> dict[str, list[str]]:
     """Return the names that tensors have, by the name that an export writes by default.
 
@@ -110,11 +110,11 @@ def _stored_names(
     return result
 
 
-def _present(names: Sequence[str], theirs: Tensors) -> list[str]:
+def _present(names: Sequence[str], theirs: FolderTensors) -> list[str]:
     return [name for name in names if name in theirs]
 
 
-def _unread(conversion: Conversion, theirs: Tensors) -> list[Finding]:
+def _unread(conversion: Conversion, theirs: FolderTensors) -> list[Finding]:
     """Return a finding for each source tensor of which elements are not read."""
     return [
         Finding(
@@ -136,7 +136,7 @@ def _check_names(
     plan: Mapping[str, Origin],
     without: Sequence[str],
     stored: Mapping[str, str],
-    theirs: Tensors,
+    theirs: FolderTensors,
 ) -> None:
     """Raise one finding for all target weights without a source and all unused source tensors.
 

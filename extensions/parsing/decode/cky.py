@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ....blocks.kernels.losses.tree_crf import Chart
+from ....blocks.kernels.losses.tree_crf import SpanChart
 from ..trees.charts import Span
 
 
@@ -24,7 +24,7 @@ def best_trees(weight_BNN: Tensor, length_B: Tensor) -> list[list[Span]]:
         weight_BNN: for i <= j, the weight of the span from word i to word j.
         length_B: words of each sentence, at least one.
     """
-    chart = Chart(weight_BNN)
+    chart = SpanChart(weight_BNN)
     split_BNN = torch.zeros(weight_BNN.shape, dtype=torch.int64, device=weight_BNN.device)
     for wide in range(1, chart.longest):
         best_BM, at_BM = chart.splits(wide).max(-1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ....graphs.diff.changes import Change
-from ....graphs.diff.diff import Diff, diff
+from ....graphs.diff.diff import GraphDiff, diff
 from ....graphs.diff.text import rows as lines_of
 from ....plugin import (
     Finding,
@@ -73,7 +73,7 @@ class JobPlan:
         return [*lines, *_settings(self.baseline.value, planned.value)]
 
 
-def difference(old: Planned, new: Planned) -> tuple[Graph, Graph, Diff]:
+def difference(old: Planned, new: Planned) -> tuple[Graph, Graph, GraphDiff]:
     """Return the two graphs of which the difference of two rows is shown, and the difference.
 
     They are the deployed models, or the objectives if these differ elsewhere too.  Specs that

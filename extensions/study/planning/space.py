@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ....plugin import Finding, SpecError, did_you_mean, losses_of_training, pointer
-from ..document import Change, Dimension, Row, StudySettings, joined, levels_of
+from ..document import Dimension, Row, RowChange, StudySettings, joined, levels_of
 from .planned import Planned
 
 Value = str | int | float
@@ -22,7 +22,7 @@ class Axis:
     """JSON Pointer to the factor."""
     factor: Dimension | None = None
     """The range; None if there are levels."""
-    levels: Mapping[str, Change] = field(default_factory=dict)
+    levels: Mapping[str, RowChange] = field(default_factory=dict)
     has_names: bool = False
     """Whether the file names the levels, and does not list values."""
 
@@ -41,13 +41,13 @@ class Axis:
         low, high = self.factor.low or 0, self.factor.high or 0
         return low <= value <= high and not (self.integral and isinstance(value, float))
 
-    def change(self, value: Value) -> Change:
+    def change(self, value: Value) -> RowChange:
         """Return what a value of the factor changes."""
         if self.factor is None:
             return self.levels[str(value)]
         if self.factor.param is not None:
-            return Change(params={self.factor.param: value})
-        return Change(set={str(self.factor.set): value})
+            return RowChange(params={self.factor.param: value})
+        return RowChange(set={str(self.factor.set): value})
 
     def probes(self) -> list[Value]:
         """Return all levels, or both ends of the range."""

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ....specs.expressions import ExpressionError
 from ....specs.findings import Finding, pointer
-from .origin import Origin, Part
-from .values import Values
+from .origin import LinePart, Origin
+from .values import ConfigValues
 
 
 class Tensors(Protocol):
@@ -36,7 +36,7 @@ class Conversion:
         self,
         source: str,
         tensors: Tensors,
-        values: Values,
+        values: ConfigValues,
         code: str = "I05",
         at: str = "/weights",
     ) -> None:
@@ -121,7 +121,7 @@ class Conversion:
                 covered.fill_(value=True)
         return int(filled.sum())
 
-    def _fill(self, path: str, origin: Origin, part: Part, weight: Tensor) -> bool:
+    def _fill(self, path: str, origin: Origin, part: LinePart, weight: Tensor) -> bool:
         """Fill what a line fills; return whether it fits."""
         try:
             names = part.names(self.values)
@@ -141,7 +141,7 @@ class Conversion:
         return all(self._piece(path, origin, part, *pair) for pair in pairs)
 
     def _piece(
-        self, path: str, origin: Origin, part: Part, names: Sequence[str], target: Tensor
+        self, path: str, origin: Origin, part: LinePart, names: Sequence[str], target: Tensor
     ) -> bool:
         """Fill a target with what a source tensor gives to it; return whether it fits."""
         first, shape = self.present([tuple(names)]), tuple(target.shape)
@@ -163,7 +163,12 @@ class Conversion:
         return True
 
     def _value(
-        self, path: str, origin: Origin, part: Part, names: Sequence[str], shape: tuple[int, ...]
+        self,
+        path: str,
+        origin: Origin,
+        part: LinePart,
+        names: Sequence[str],
+        shape: tuple[int, ...],
     ) -> Tensor:
         """Return what a line makes of a source tensor.
 
@@ -199,7 +204,7 @@ class Conversion:
         self,
         path: str,
         origin: Origin,
-        part: Part,
+        part: LinePart,
         names: Sequence[str],
         shape: tuple[int, ...] | None,
     ) -> Tensor:

@@ -16,11 +16,11 @@ from ....specs.findings import Finding, SpecError, pointer
 from .layout import TensorLayout, selected
 from .line import Line, Lines, Range
 from .names import filled, matcher, numbers_of
-from .values import Values
+from .values import ConfigValues
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LinePart:
     """A line of a table for a target weight, or for a part of it."""
 
     line: Line
@@ -29,12 +29,12 @@ class Part:
     """Values of the placeholders that stand for numbers."""
 
     @property
-    def factor(self) -> Part | None:
+    def factor(self) -> LinePart | None:
         """The line of the tensor that the part is multiplied by."""
         times = self.line.times
-        return Part(times, self.numbers) if isinstance(times, Line) else None
+        return LinePart(times, self.numbers) if isinstance(times, Line) else None
 
-    def layout(self, values: Values) -> TensorLayout:
+    def layout(self, values: ConfigValues) -> TensorLayout:
         """Return the layout of the part in its source tensor.
 
         Raises:
@@ -51,7 +51,7 @@ class Part:
             tile=tuple(self._whole(count, values) for count in line.tile),
         )
 
-    def region(self, weight: Tensor, values: Values) -> Tensor:
+    def region(self, weight: Tensor, values: ConfigValues) -> Tensor:
         """Return the part of a weight that the line fills, as a view.
 
         Raises:
@@ -60,7 +60,7 @@ class Part:
         """
         return selected(weight, self._ranges(self.line.into, values))
 
-    def names(self, values: Values) -> list[tuple[str, ...]]:
+    def names(self, values: ConfigValues) -> list[tuple[str, ...]]:
         """Return the alternative names of each source tensor; one, if none are stacked.
 
         Raises:
@@ -75,7 +75,7 @@ class Part:
             for number in range(self._whole(count, values))
         ]
 
-    def number(self, written: float | str, values: Values) -> float:
+    def number(self, written: float | str, values: ConfigValues) -> float:
         """Return a factor or a summand.
 
         Raises:
@@ -88,17 +88,17 @@ class Part:
         return value
 
     def _ranges(
-        self, written: tuple[int | str | Range | None, ...], values: Values
+        self, written: tuple[int | str | Range | None, ...], values: ConfigValues
     ) -> tuple[int | tuple[int, int | None] | None, ...]:
         return tuple(self._range(item, values) for item in written)
 
-    def _range(self, item: Any, values: Values) -> int | tuple[int, int | None] | None:
+    def _range(self, item: Any, values: ConfigValues) -> int | tuple[int, int | None] | None:
         if not isinstance(item, tuple):
             return None if item is None else self._whole(item, values)
         last = None if item[1] is None else self._whole(item[1], values)
         return self._whole(item[0], values), last
 
-    def _whole(self, written: int | str, values: Values) -> int:
+    def _whole(self, written: int | str, values: ConfigValues) -> int:
         """Return the value of a number or an expression.
 
         Raises:
@@ -119,10 +119,10 @@ class Origin:
 
     pattern: str
     """Left side of the lines."""
-    parts: tuple[Part, ...]
+    parts: tuple[LinePart, ...]
     """Their right sides."""
 
-    def reads(self) -> Iterator[Part]:
+    def reads(self) -> Iterator[LinePart]:
         """Yield everything that reads source tensors: parts and factors of them."""
         for part in self.parts:
             yield part
@@ -168,7 +168,7 @@ def assigned(
             continue
         pattern, holes, parts = fits[0]
         try:
-            renamed = tuple(Part(_renamed(line, holes), numbers_of(holes)) for line in parts)
+            renamed = tuple(LinePart(_renamed(line, holes), numbers_of(holes)) for line in parts)
         except ExpressionError as error:
             report(pattern, str(error))
             continue

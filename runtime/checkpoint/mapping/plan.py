@@ -16,7 +16,7 @@ from .conversion import Conversion
 from .line import Line, mistakes
 from .names import help_for
 from .origin import Origin, assigned
-from .values import Values
+from .values import ConfigValues
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +31,7 @@ class TransferPlan:
     """What lines do with the weights of a graph, given those of another one."""
 
     new: Graph
-    values: Values
+    values: ConfigValues
     """Names that the expressions of lines read: params of the new graph."""
     origins: Mapping[str, Origin]
     """Lines of each weight that lines fill, by the path under which it is stored."""
@@ -148,7 +148,7 @@ class _Planner:
         """Begin without findings."""
         self.old, self.new, self.source, self.at = old, new, source, at
         self.before, self.shapes = old.weights(), new.weights()
-        self.values = Values(new.params, {}, source)
+        self.values = ConfigValues(new.params, {}, source)
         self.ties = {
             path: group[0] for group in old.ties for path in group if group[0] in self.before
         }

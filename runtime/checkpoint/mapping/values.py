@@ -22,7 +22,7 @@ DEEPEST = 16
 """Maximum length of a chain of defaults that refer to one another."""
 
 
-class Values(Mapping[str, Any]):
+class ConfigValues(Mapping[str, Any]):
     """Mapping of names to values, with a table's defaults for missing or null ones."""
 
     def __init__(self, value: Mapping[str, Any], defaults: Mapping[str, Any], source: str) -> None:
@@ -111,7 +111,7 @@ class Values(Mapping[str, Any]):
         return value
 
 
-def _cases(values: Values, by: Any, cases: Mapping[str, Any]) -> Any:
+def _cases(values: ConfigValues, by: Any, cases: Mapping[str, Any]) -> Any:
     """Return the case selected by the value of a key, or by another value; `*` is any other."""
     is_key = isinstance(by, str) and not is_expression(by)
     word = case_of(values.read(by) if is_key else values.value_of(by))
@@ -123,12 +123,12 @@ def _cases(values: Values, by: Any, cases: Mapping[str, Any]) -> Any:
     return values.value_of(cases[case])
 
 
-def _count(values: Values, count: str) -> int:
+def _count(values: ConfigValues, count: str) -> int:
     """Return the number of entries of a list or object."""
     return len(values.listed(count))
 
 
-def _item(values: Values, item: str, at: Any) -> Any:
+def _item(values: ConfigValues, item: str, at: Any) -> Any:
     """Return an entry of a list, negative indices from the end, or of an object by its key."""
     entries, index = values.listed(item), values.value_of(at)
     try:
@@ -138,7 +138,7 @@ def _item(values: Values, item: str, at: Any) -> Any:
         raise ExpressionError(msg) from None
 
 
-def _period(values: Values, period: str) -> int:
+def _period(values: ConfigValues, period: str) -> int:
     """Return the length of the shortest pattern that a list repeats; the last may be cut off."""
     entries = values.listed(period)
     for length in range(1, len(entries)):
@@ -147,7 +147,7 @@ def _period(values: Values, period: str) -> int:
     return len(entries)
 
 
-def _repeat(values: Values, repeat: Any, to: Any) -> list[Any]:
+def _repeat(values: ConfigValues, repeat: Any, to: Any) -> list[Any]:
     """Return a list that repeats a pattern up to a length.
 
     Raises:
@@ -160,13 +160,13 @@ def _repeat(values: Values, repeat: Any, to: Any) -> list[Any]:
     return [pattern[number % len(pattern)] for number in range(length)]
 
 
-def _kinds(values: Values, kinds: str, kind: Any) -> list[bool]:
+def _kinds(values: ConfigValues, kinds: str, kind: Any) -> list[bool]:
     """Return for each entry of a list whether it is a value."""
     value = values.value_of(kind)
     return [type(entry) is type(value) and entry == value for entry in values.listed(kinds)]
 
 
-def _marks(values: Values, marks: str, to: Any) -> list[bool]:
+def _marks(values: ConfigValues, marks: str, to: Any) -> list[bool]:
     """Return for each number up to a length whether a list of numbers has it.
 
     Raises:

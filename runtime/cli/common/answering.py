@@ -92,7 +92,7 @@ class Answered(Generic[T]):
 
 def counter_for(
     what: str, source: str | None, out: str | None, *, asked: bool
-) -> terminal.Counter | None:
+) -> terminal.LineCounter | None:
     """Return a counter if the user asked for it, or if it disturbs neither output nor prompt.
 
     Args:
@@ -102,7 +102,7 @@ def counter_for(
         asked: whether the user asked for progress.
     """
     free = (out is not None or not sys.stdout.isatty()) and not prompts(source)
-    return terminal.Counter(what) if asked or (terminal.shows_progress() and free) else None
+    return terminal.LineCounter(what) if asked or (terminal.shows_progress() and free) else None
 
 
 def lines_of(number: int, answers: Sequence[Answer], *, numbered: bool) -> str:

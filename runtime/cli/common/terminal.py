@@ -412,7 +412,7 @@ def _shown(stats: Seen) -> str:
     )
 
 
-class Counter:
+class LineCounter:
     """Count finished lines whose total number is unknown, and show the speed.
 
     On a terminal, overwrite one line every 0.2 s; elsewhere, write a line every 10 s.

@@ -42,7 +42,7 @@ class CheckedDocument:
     """The plan of a run, as far as it can be read."""
 
 
-class Document(BaseModel):
+class FileKind(BaseModel):
     """Base class of a kind of file."""
 
     folders: ClassVar[tuple[str, ...]] = ()
@@ -69,7 +69,7 @@ class Document(BaseModel):
         """Return the JSON Schema of files of this kind."""
 
 
-class SpecDocument(Document):
+class SpecDocument(FileKind):
     """A spec of a model or an objective, or one that extends another."""
 
     folders: ClassVar[tuple[str, ...]] = tuple(FOLDERS)
@@ -91,7 +91,7 @@ class SpecDocument(Document):
         return schema(registry())
 
 
-class RunDocument(Document):
+class RunDocument(FileKind):
     """A run: an objective, its data, and how it trains."""
 
     folders: ClassVar[tuple[str, ...]] = (RUN_FOLDER,)
@@ -120,17 +120,17 @@ class RunDocument(Document):
         return run_schema()
 
 
-DOCUMENTS: Plugins[Document] = Plugins(
+DOCUMENTS: Plugins[FileKind] = Plugins(
     "kind of file",
     "weft.documents",
-    Document,  # type: ignore[type-abstract]  # plug-ins are subclasses of it
+    FileKind,  # type: ignore[type-abstract]  # plug-ins are subclasses of it
     {"spec": ".documents:SpecDocument", "run": ".documents:RunDocument"},
     __package__,
 )
 """All kinds by name, such as `DOCUMENTS.find("run")()`."""
 
 
-def document_of(kind: str) -> Document:
+def document_of(kind: str) -> FileKind:
     """Return a kind of file.
 
     Raises:

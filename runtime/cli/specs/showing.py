@@ -22,9 +22,9 @@ from ....graphs.passes.pipeline import (
     NAMES,
     DecodePasses,
     PassName,
+    PassSettings,
+    PassStep,
     Purpose,
-    Settings,
-    Step,
     one_by_one,
     pipeline,
 )
@@ -189,7 +189,7 @@ def _lengths_in_updates(run: Run) -> UpdateLengths | None:
 
 def _opened(
     spec: str, overrides: list[str] | None, *, trains: bool = False
-) -> tuple[Graph, Settings, Objective | None, Run | None]:
+) -> tuple[Graph, PassSettings, Objective | None, Run | None]:
     """Return the graph of a spec or of what a run trains, the settings of its passes, and the run.
 
     Args:
@@ -204,7 +204,7 @@ def _opened(
     """
     if (read := run_in(spec)) is None:
         find(spec, *FOLDERS, RUN_FOLDER)  # an error suggests names of runs too
-        return graph_of(load(spec, overridden(overrides))), Settings(), None, None
+        return graph_of(load(spec, overridden(overrides))), PassSettings(), None, None
     from ...train.checks.effects import conflicts
     from ...train.checks.model import objective_fits
     from ...train.objective import Objective
@@ -245,7 +245,9 @@ def _refuse_idle(
             raise InputError(f"{option} has no effect here", location=option, help=help_)
 
 
-def _settings_of(graph: Graph, purpose: Purpose, *, quantize: bool, shortlisted: bool) -> Settings:
+def _settings_of(
+    graph: Graph, purpose: Purpose, *, quantize: bool, shortlisted: bool
+) -> PassSettings:
     """Return the settings of the passes of decoding or of an export.
 
     Raises:
@@ -261,12 +263,12 @@ def _settings_of(graph: Graph, purpose: Purpose, *, quantize: bool, shortlisted:
     passes = DecodePasses(
         unpad=True, shortlisted=shortlisted, quantized=quantized, prepacked="float32", compiled=True
     )
-    return Settings(purpose=purpose, decode=passes)
+    return PassSettings(purpose=purpose, decode=passes)
 
 
 def _steps(
-    graph: Graph, settings: Settings, without: Sequence[PassName], after: PassName | None
-) -> list[Step]:
+    graph: Graph, settings: PassSettings, without: Sequence[PassName], after: PassName | None
+) -> list[PassStep]:
     """Return the passes of a graph, up to one of them.
 
     Args:
@@ -297,7 +299,7 @@ def _steps(
     return pipeline(graph, settings, after)
 
 
-def _listed(steps: list[Step]) -> str:
+def _listed(steps: list[PassStep]) -> str:
     """Return the passes as text: name, what it does, and what it changed."""
     lines = []
     for number, step in enumerate(steps, 1):
@@ -306,7 +308,7 @@ def _listed(steps: list[Step]) -> str:
     return "\n".join(lines)
 
 
-def _as_json(step: Step) -> dict[str, Any]:
+def _as_json(step: PassStep) -> dict[str, Any]:
     return {"pass": step.name, "does": step.does, "changed": list(step.changed)}
 
 

@@ -29,7 +29,7 @@ SOURCES = "sources"
 """Key of a split that consists of several sources."""
 
 
-class Source(Settings, Keyed):
+class RecordSource(Settings, Keyed):
     """Records of one source: exactly one reader, named by its key."""
 
     unwritten: ClassVar[frozenset[str]] = frozenset({"reader", "settings"})
@@ -109,7 +109,7 @@ class Source(Settings, Keyed):
         return record
 
 
-Sources = Annotated[dict[SourceName, Source], Field(min_length=1)]
+Sources = Annotated[dict[SourceName, RecordSource], Field(min_length=1)]
 """Sources by name."""
 
 
@@ -127,7 +127,7 @@ class SourcesSettings(ReaderSettings):
         return {name: dumped(source, info) for name, source in self.by_name.items()}
 
 
-class Split(Source):
+class Split(RecordSource):
     """Records of one split: exactly one reader, named by its key, or `sources`."""
 
     @classmethod
@@ -146,11 +146,11 @@ class Split(Source):
         return Sources if name == SOURCES else super().form(name)
 
     @property
-    def sources(self) -> Mapping[str, Source]:
+    def sources(self) -> Mapping[str, RecordSource]:
         """The sources by name; empty if the split has one without a name."""
         return self.settings.by_name if isinstance(self.settings, SourcesSettings) else {}
 
-    def by_place(self) -> dict[tuple[str, ...], Source]:
+    def by_place(self) -> dict[tuple[str, ...], RecordSource]:
         """Return every source by its place in the split."""
         if not self.sources:
             return {(): self}
@@ -166,12 +166,12 @@ class Split(Source):
             "description": "Several sources by name, each with one reader; see `mixture`.",
             "type": "object",
             "minProperties": 1,
-            "additionalProperties": schema_of(Source, handler),
+            "additionalProperties": schema_of(RecordSource, handler),
         }
         return record
 
 
-def reader_of(split: Source, root: str) -> Reader:
+def reader_of(split: RecordSource, root: str) -> Reader:
     """Return the reader of a split, or of one of its sources.
 
     Raises:

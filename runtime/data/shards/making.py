@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from concurrent.futures import Future
 
-    from .shards import Piece, ShardRecipe
+    from .shards import ShardRecipe, ShardText
 
 
 def make_shards(
-    recipe: ShardRecipe, pieces: Iterator[Piece], processes: int | None, on: On = "local"
-) -> Generator[Piece]:
+    recipe: ShardRecipe, pieces: Iterator[ShardText], processes: int | None, on: On = "local"
+) -> Generator[ShardText]:
     """Make a shard of each piece; yield the pieces in the order of completion.
 
     Args:
@@ -38,10 +38,10 @@ def make_shards(
     settings = pickle.dumps((recipe, digests))
     with opened(on, processes) as engine:
 
-        def submit(piece: Piece) -> Future[None]:
+        def submit(piece: ShardText) -> Future[None]:
             return engine.executor.submit(make_shard, settings, piece)
 
-        def next_piece() -> Piece | None:
+        def next_piece() -> ShardText | None:
             return None if failures else next(pieces, None)
 
         for event in completed(next_piece, submit, engine.at_once + engine.ahead):
@@ -59,7 +59,7 @@ def make_shards(
         raise failures[min(failures)]
 
 
-def make_shard(settings: bytes, piece: Piece) -> None:
+def make_shard(settings: bytes, piece: ShardText) -> None:
     """Make the shard of a piece, in a worker.
 
     Args:

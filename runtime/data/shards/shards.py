@@ -55,7 +55,7 @@ LENGTH, HASH = np.dtype("<u4"), np.dtype("<u8")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ShardText:
     """Text of one shard."""
 
     number: int
@@ -140,7 +140,7 @@ class Shard:
 
 def pieces(
     paths: Sequence[tuple[Path, ...]], lines: Sequence[int], done: Collection[int] = ()
-) -> Iterator[Piece]:
+) -> Iterator[ShardText]:
     """Yield the text of each shard.
 
     Args:
@@ -164,7 +164,7 @@ def pieces(
                 if {len(blob) for blob in blobs} != {rows}:
                     problem = "a file changed while it was being read"
                     raise InputError(problem, location=" and ".join(map(str, group)))
-                yield Piece(
+                yield ShardText(
                     number, rows, group, start + 1, tuple(b"".join(chunks) for chunks in blobs)
                 )
             number += 1
@@ -203,7 +203,7 @@ class Maker:
             texts = [t if len(t) <= most else " ".join(t.split())[:most] for t in texts]
         return side.encoded(vocabulary, texts, threads=1)
 
-    def make(self, piece: Piece) -> None:
+    def make(self, piece: ShardText) -> None:
         """Tokenize and filter one piece and write its shard.
 
         Raises:

@@ -15,9 +15,9 @@ from .predictor import (
     Context,
     Predictor,
     PredictorSettings,
+    PreparedText,
     Reads,
     Row,
-    TextColumn,
     evaluating,
     values,
 )
@@ -179,7 +179,7 @@ class _Tags(_OnePass):
             # The text of ids may have fewer words, because it leaves out special tokens.
             tags = (
                 column.vocabulary.pieces(ids)
-                if isinstance(column, TextColumn)
+                if isinstance(column, PreparedText)
                 else column.decode(ids)
             )
             answers.append(Answer(tags.split() if isinstance(tags, str) else list(tags), score))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .forward import Passed
 
 
-class Prefix(NamedTuple):
+class LabelPrefix(NamedTuple):
     """A sequence of tokens and its log probability."""
 
     tokens: tuple[int, ...]
@@ -61,7 +61,7 @@ def _log_add(first: float, other: float) -> float:
 
 def prefix_beam_search(
     log_p_SV: Sequence[Sequence[float]], *, blank: int, beam: int
-) -> list[Prefix]:
+) -> list[LabelPrefix]:
     """Return the most probable sequences, best first.
 
     The result is exact if `beam` is at least the number of prefixes of each length.
@@ -93,7 +93,7 @@ def prefix_beam_search(
                     add((*prefix, token), blanks=-math.inf, tokens=before + log_p_V[token])
         ranked = sorted(grown.items(), key=lambda item: _log_add(*item[1]), reverse=True)
         alive = dict(ranked[:beam])
-    return [Prefix(prefix, _log_add(*log_p)) for prefix, log_p in alive.items()]
+    return [LabelPrefix(prefix, _log_add(*log_p)) for prefix, log_p in alive.items()]
 
 
 class Ctc(PredictorSettings):

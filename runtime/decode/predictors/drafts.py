@@ -19,7 +19,7 @@ from ....graphs.passes.writing import written_before
 from ....specs.findings import InputError
 from ...codegen.build import build_sharing
 from ..decode import Request, SpecialTokens, decode_ids
-from .predictor import Context, TextColumn, owner
+from .predictor import Context, PreparedText, owner
 
 if TYPE_CHECKING:
     from ....graphs.ir.graph import Graph
@@ -127,7 +127,7 @@ def _vocabulary(context: Context, port: str) -> Vocabulary:
         InputError: it has more ids than the input.
     """
     column = owner(context.filled.get(port, ""), context.columns)
-    if column is None or not isinstance(context.columns[column], TextColumn):
+    if column is None or not isinstance(context.columns[column], PreparedText):
         column = context.answers
     model, vocabulary = context.graph, context.vocabulary(column)
     size = int(model.inputs[port].size or 0)

@@ -18,7 +18,7 @@ from ...codegen.build import build_empty
 from ...data.columns.fitting import Fitting
 from .columns import TableColumn
 from .drafts import Draft, drafts_of
-from .predictor import Column, Context, Row, TextColumn, owner, read_value
+from .predictor import Context, PreparedColumn, PreparedText, Row, owner, read_value
 
 if TYPE_CHECKING:
     from ....graphs.ir.graph import Graph
@@ -92,7 +92,7 @@ class Sources:
 
     feeding: Feeding
     """Computes the inputs that do not depend on what is written."""
-    columns: Mapping[str, Column]
+    columns: Mapping[str, PreparedColumn]
     source: str | None
     """Column of the text whose lines are translated: the only one, or of several `source` or the
     first by name; None if the model reads no text."""
@@ -154,7 +154,7 @@ class Sources:
             for name in fixed
             if graph.inputs[name].kind == "ids"
             and (column := owner(filled.get(name, ""), context.columns)) is not None
-            and isinstance(context.columns[column], TextColumn)
+            and isinstance(context.columns[column], PreparedText)
         }
         location, texts_ = graph.source, tuple(sorted(texts))
         source = source_among(texts)

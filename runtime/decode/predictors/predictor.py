@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from ....graphs.ir.graph import Graph
-    from ...data.prompts import Prompts
+    from ...data.prompts import PromptTokenizer
     from ...data.symbols import Vocabulary
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ Reads = Literal["all", "fixed", ""]
 predictor writes the others; empty if the predictor does not tell before it is made."""
 
 
-class Column(Protocol):
+class PreparedColumn(Protocol):
     """A prepared column, as far as predictors use it."""
 
     def encode(self, value: Any) -> Any:
@@ -45,7 +45,7 @@ class Column(Protocol):
 
 
 @runtime_checkable
-class TextColumn(Protocol):
+class PreparedText(Protocol):
     """A column of texts or symbols with a vocabulary."""
 
     @property
@@ -58,7 +58,7 @@ class PromptColumn(Protocol):
     """A column of prompts and their continuations, whose tokenizer need not be a vocabulary."""
 
     @property
-    def prompts(self) -> Prompts:
+    def prompts(self) -> PromptTokenizer:
         """The tokenizer."""
 
     @property
@@ -105,7 +105,7 @@ class Context:
 
     models: tuple[nn.Module, ...]
     """Models with the same inputs and outputs, whose probabilities are averaged."""
-    columns: Mapping[str, Column]
+    columns: Mapping[str, PreparedColumn]
     """Prepared columns by name."""
     answers: str
     """Column whose values are predicted."""
@@ -125,7 +125,7 @@ class Context:
         cls,
         graph: Graph | None,
         models: tuple[nn.Module, ...],
-        columns: Mapping[str, Column],
+        columns: Mapping[str, PreparedColumn],
         answers: str,
         *,
         half: bool,
@@ -165,7 +165,7 @@ class Context:
             return {name: name for name in self.graph.inputs}
         return feeds_of(self.objective)
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> PreparedColumn:
         """Return a column.
 
         Raises:
@@ -182,14 +182,14 @@ class Context:
             InputError: the column does not exist, or has no vocabulary.
         """
         text_column = self.column(column)
-        if not isinstance(text_column, TextColumn):
+        if not isinstance(text_column, PreparedText):
             raise InputError(
                 f"the column '{column}' has no vocabulary",
                 help="select a predictor that fits the type of the column",
             )
         return text_column.vocabulary
 
-    def prompts(self, column: str) -> tuple[Prompts, tuple[int, ...]]:
+    def prompts(self, column: str) -> tuple[PromptTokenizer, tuple[int, ...]]:
         """Return the tokenizer of prompts of a column, and the tokens that end a continuation.
 
         Raises:

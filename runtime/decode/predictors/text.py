@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ....specs.findings import InputError, did_you_mean
 from ...data.columns.values import text_of
-from ...data.prompts import Prompts, VocabularyPrompts
+from ...data.prompts import PromptTokenizer, VocabularyPrompts
 from ...data.symbols import Vocabulary, lacking
 from ...system.arriving import take
 from ..decode import Request, SpecialTokens, decode_ids
@@ -64,7 +64,7 @@ class Streaming:
     inputs: Sources
     """What fills the inputs of the models."""
     search: BeamSearch | Sampling
-    words: Prompts
+    words: PromptTokenizer
     """Tokenizer of the outputs."""
     ends: tuple[int, ...]
     """The tokens that end an output."""

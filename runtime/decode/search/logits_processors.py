@@ -40,7 +40,7 @@ def chained(processors: Sequence[LogitsProcessor]) -> LogitsProcessor | None:
     return processor
 
 
-class Requirement(Protocol):
+class TokenRequirement(Protocol):
     """Forces tokens of an output."""
 
     def __call__(
@@ -55,7 +55,7 @@ class Requirement(Protocol):
         """
 
 
-def winning(bans: LogitsProcessor | None, required: Requirement) -> LogitsProcessor:
+def winning(bans: LogitsProcessor | None, required: TokenRequirement) -> LogitsProcessor:
     """Return a processor that applies bans, and then a requirement that wins over them."""
     if bans is None:
         return required
@@ -129,7 +129,7 @@ class Beginning:
     def __call__(
         self, log_p_RV: Tensor, written_RL: Tensor, free_RV: Tensor | None = None
     ) -> Tensor:
-        """Ban all tokens except the forced one, within the prefix; see `Requirement`."""
+        """Ban all tokens except the forced one, within the prefix; see `TokenRequirement`."""
         free_RV = log_p_RV if free_RV is None else free_RV
         position = written_RL.size(1)
         if position >= self.until:

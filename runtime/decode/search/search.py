@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompts:
+class PromptTokens:
     """Tokens that each sentence reads before it writes, at least one each."""
 
     tokens: Tensor
@@ -46,7 +46,7 @@ class Prompts:
     """Tokens before the last one of the shortest prompt, which the stepper has read."""
 
     @classmethod
-    def of(cls, prompts: Sequence[Sequence[int]], device: torch.device) -> Prompts:
+    def of(cls, prompts: Sequence[Sequence[int]], device: torch.device) -> PromptTokens:
         """Return prompts of ids, none empty."""
         lengths = [len(prompt) for prompt in prompts]
         filled = [[*prompt, *[0] * (max(lengths) - len(prompt))] for prompt in prompts]
@@ -63,7 +63,7 @@ class Prompts:
 def greedy(  # noqa: PLR0913 - all by name, and three of them special tokens
     stepper: Stepper,
     *,
-    bos: int | Prompts,
+    bos: int | PromptTokens,
     eos: Sequence[int],
     pad: int,
     max_lengths_N: Tensor,
@@ -115,7 +115,7 @@ def sample(  # noqa: PLR0913 - all by name, and four of them special tokens
     *,
     sampler: Sampler,
     settings: Sampling,
-    bos: int | Prompts,
+    bos: int | PromptTokens,
     eos: Sequence[int],
     pad: int,
     max_lengths_N: Tensor,
@@ -173,7 +173,7 @@ def _written(  # noqa: PLR0913 - all by name but three
     banned: BannedTokens,
     *,
     pad: int,
-    prompts: Prompts,
+    prompts: PromptTokens,
     limit: int,
     penalty_of: Callable[[Tensor], Tensor],
     processor: LogitsProcessor | None,
@@ -256,7 +256,7 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
     stepper: Stepper,
     *,
     settings: BeamSearch,
-    bos: int | Prompts,
+    bos: int | PromptTokens,
     eos: Sequence[int],
     pad: int,
     max_lengths_N: Tensor,
@@ -428,19 +428,19 @@ def _longest(stepper: Stepper, max_lengths_N: Tensor) -> int:
 
 
 def _banned(
-    bos: int | Prompts,
+    bos: int | PromptTokens,
     pad: int,
     never: Collection[int],
     eos: Sequence[int],
     min_length: int,
     limits_R: Tensor,
 ) -> BannedTokens:
-    special = () if isinstance(bos, Prompts) else (bos, pad)
+    special = () if isinstance(bos, PromptTokens) else (bos, pad)
     return BannedTokens({*special, *never}.difference(eos), tuple(eos), min_length, limits_R)
 
 
-def _prompts(bos: int | Prompts, lengths_N: Tensor) -> Prompts:
+def _prompts(bos: int | PromptTokens, lengths_N: Tensor) -> PromptTokens:
     """Return the prompts; those of one token for a token."""
-    if isinstance(bos, Prompts):
+    if isinstance(bos, PromptTokens):
         return bos
-    return Prompts(torch.full_like(lengths_N, bos)[:, None], torch.ones_like(lengths_N))
+    return PromptTokens(torch.full_like(lengths_N, bos)[:, None], torch.ones_like(lengths_N))

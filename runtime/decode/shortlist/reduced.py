@@ -26,7 +26,7 @@ from ..search.logits_processors import NEVER, LogitsProcessor
 from ..settings import Hypothesis, TextOf
 
 if TYPE_CHECKING:
-    from ..active_rows import Reading
+    from ..active_rows import BlockStepper
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Reduced:
 class ReducedStepper:
     """A model that is decoding, over the reduced vocabulary of its batch."""
 
-    def __init__(self, stepper: Reading, reduced: Reduced, beams: int) -> None:
+    def __init__(self, stepper: BlockStepper, reduced: Reduced, beams: int) -> None:
         """Wrap a stepper that computes the logits of `reduced.ids`, before its first step."""
         self.rows = stepper.rows
         self._stepper, self._ids_C, self._beams = stepper, reduced.ids, beams

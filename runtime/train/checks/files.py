@@ -13,7 +13,7 @@ from ....graphs.ir.graph import Graph
 from ....specs.findings import Finding, InputError, nearest, pointer
 from ....specs.reader import RUNS, upgrade_format
 from ...checkpoint.manifest import RESERVE
-from ...data.readers.split import Source, reader_of
+from ...data.readers.split import RecordSource, reader_of
 from ...system.strangers import checkpoint_in, object_in
 from ..recipe.groups import weight_groups
 from ..retention import RESUMABLE, checkpoints
@@ -52,7 +52,7 @@ def wrong_files(run: Run) -> Iterator[Finding]:
         yield from findings or _first_records(run, source, at)
 
 
-def _first_records(run: Run, source: Source, at: str) -> Iterator[Finding]:
+def _first_records(run: Run, source: RecordSource, at: str) -> Iterator[Finding]:
     """Yield a finding for each file whose first record cannot be read."""
     if not source.settings.quick:
         return
@@ -75,7 +75,7 @@ def _first_records(run: Run, source: Source, at: str) -> Iterator[Finding]:
             )
 
 
-def _file(source: Source, root: str, name: str, path: Path, at: str) -> Iterator[Finding]:
+def _file(source: RecordSource, root: str, name: str, path: Path, at: str) -> Iterator[Finding]:
     """Yield a finding if one file cannot be read."""
     at += source.settings.place_of(name)
     if path.is_dir() and not source.settings.folders_of_files:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ....graphs.passes.freeze import selected_weights
 from ....specs.findings import Finding, InputError, pointer
-from .optimizers import Group, OptimizerSettings
+from .optimizers import OptimizerGroup, OptimizerSettings
 
 if TYPE_CHECKING:
     from ....graphs.ir.graph import Graph
@@ -175,7 +175,11 @@ def _claims(optimizer: OptimizerSettings, graph: Graph, trained: Iterable[str]) 
 
 
 def _selected(
-    group: Group, graph: Graph, first: Mapping[str, str], number: int, findings: list[Finding]
+    group: OptimizerGroup,
+    graph: Graph,
+    first: Mapping[str, str],
+    number: int,
+    findings: list[Finding],
 ) -> set[str]:
     """Return the weights that a group selects, of tied ones the first, and report what is wrong."""
     chosen: list[set[str]] = []

@@ -19,7 +19,7 @@ from ..distributed.sharding import local_shard, shards_like
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ....graphs.passes.widths import Growth
+    from ....graphs.passes.widths import WidthGrowth
     from .groups import WeightGroup
     from .optimizers import OptimizerSettings
 
@@ -361,7 +361,7 @@ _FLAT = 1e-6
 """Relative spread below which a weight is constant, such as the gains of a norm."""
 
 
-def scale_weights(model: nn.Module, base: nn.Module, grown: Mapping[str, Growth]) -> None:
+def scale_weights(model: nn.Module, base: nn.Module, grown: Mapping[str, WidthGrowth]) -> None:
     """Scale the initial weights of a model, in place, to the sizes that follow from its base.
 
     Vectors, weights that grow by no axis and constant ones, such as zeros, stay as they are.

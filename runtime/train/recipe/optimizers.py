@@ -34,7 +34,7 @@ from ....specs.wording import (
     own_errors,
     refuse,
 )
-from ...checkpoint.curve import BY_FORM, OfPieces, Piece
+from ...checkpoint.curve import BY_FORM, CurvePiece, OfPieces
 from ...data.settings import Settings
 from ...system.plugins import Named, Plugins, Selected, dumped
 from .schedule import Rate
@@ -42,7 +42,7 @@ from .schedule import Rate
 if TYPE_CHECKING:
     import torch
 
-    from ....graphs.passes.widths import Growth
+    from ....graphs.passes.widths import WidthGrowth
 
 _Share = Annotated[float, Field(ge=0, lt=1)]
 Momentum = Annotated[Annotated[_Share, Tag("number")] | OfPieces, BY_FORM]
@@ -53,7 +53,7 @@ _OF_THE_RUN = ("clip", "groups")
 """Settings of an optimizer that a group cannot change."""
 
 
-class Group(Settings, Keyed):
+class OptimizerGroup(Settings, Keyed):
     """Weights with an optimizer, a rate or options of their own.
 
     Besides the settings below, a group may have every option of its optimizer.
@@ -136,7 +136,7 @@ class OptimizerSettings(Named, ABC):
     it."""
     clip: float | None = Field(default=None, gt=0)
     """Maximum Euclidean norm of the gradients of all parameters; `null` disables clipping."""
-    groups: tuple[Group, ...] = ()
+    groups: tuple[OptimizerGroup, ...] = ()
     """Groups of weights with an optimizer, a rate or options of their own."""
 
     @abstractmethod
@@ -160,7 +160,7 @@ class OptimizerSettings(Named, ABC):
         del shape
         return True
 
-    def width_factor(self, growth: Growth) -> float:
+    def width_factor(self, growth: WidthGrowth) -> float:
         """Return the factor of the rate of a weight in a wider model, which has the same effect.
 
         The default is that of an optimizer whose updates have the same size whatever the size of
@@ -171,13 +171,13 @@ class OptimizerSettings(Named, ABC):
         """
         return 1.0 / growth.fan_in / growth.multiplier
 
-    def curves(self) -> dict[str, tuple[Piece, ...]]:
+    def curves(self) -> dict[str, tuple[CurvePiece, ...]]:
         """Return the options that change over the updates, by name."""
         values = {name: getattr(self, name) for name in type(self).model_fields}
         return {
             name: value
             for name, value in values.items()
-            if isinstance(value, tuple) and value and isinstance(value[0], Piece)
+            if isinstance(value, tuple) and value and isinstance(value[0], CurvePiece)
         }
 
     @model_validator(mode="after")
@@ -211,7 +211,7 @@ class OptimizerSettings(Named, ABC):
                 for keys, problem, help_ in _wrong_options(invalid, group.type or self.type, extra):
                     yield SettingError(problem, *at, *keys, help_=help_)
 
-    def of_group(self, group: Group) -> OptimizerSettings:
+    def of_group(self, group: OptimizerGroup) -> OptimizerSettings:
         """Return the settings of the optimizer of a group.
 
         Raises:
@@ -318,7 +318,7 @@ class Adafactor(OptimizerSettings):
         rows, columns = (*shape[:-1], 1), (*shape[:-2], 1, shape[-1])
         return {"step": (), "row_var": rows, "col_var": columns}
 
-    def width_factor(self, growth: Growth) -> float:
+    def width_factor(self, growth: WidthGrowth) -> float:
         """Return the factor of Adam relative to the size of the weight, which scales its rate."""
         return 1.0 / growth.fan_in / (growth.size * growth.multiplier)
 
@@ -362,7 +362,7 @@ class Muon(OptimizerSettings):
         """Return whether the weight is a matrix."""
         return len(shape) == 2  # noqa: PLR2004 - rows and columns
 
-    def width_factor(self, growth: Growth) -> float:
+    def width_factor(self, growth: WidthGrowth) -> float:
         """Return the factor with which the spectral norm grows with the root of out by in.
 
         Source: Yang et al. 2023, condition 1, https://arxiv.org/abs/2310.17813
@@ -397,7 +397,7 @@ class Sgd(OptimizerSettings):
         """Return the update before."""
         return {"momentum_buffer": shape} if self.momentum else {}
 
-    def width_factor(self, growth: Growth) -> float:
+    def width_factor(self, growth: WidthGrowth) -> float:
         """Return the factor of an optimizer whose updates are as large as the gradient."""
         return growth.fan_out / growth.fan_in / growth.multiplier**2
 

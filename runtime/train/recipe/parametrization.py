@@ -16,7 +16,7 @@ from ...data.settings import Settings
 from .groups import WeightGroup
 
 if TYPE_CHECKING:
-    from ....graphs.passes.widths import Growth
+    from ....graphs.passes.widths import WidthGrowth
 
 
 class Mup(Settings):
@@ -34,7 +34,9 @@ class Parametrization(Settings):
     """Keeps the best rates of a narrow model in a wide one."""
 
 
-def with_widths(groups: Sequence[WeightGroup], grown: Mapping[str, Growth]) -> list[WeightGroup]:
+def with_widths(
+    groups: Sequence[WeightGroup], grown: Mapping[str, WidthGrowth]
+) -> list[WeightGroup]:
     """Return groups of weights whose rates follow the width of the model.
 
     Args:

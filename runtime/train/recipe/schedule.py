@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag
 from ....specs.expressions import ExpressionError, evaluate, parsed
 from ....specs.findings import Finding, InputError
 from ....specs.wording import SettingError
-from ...checkpoint.curve import Piece, Pieces, curve_at, misplaced, stretches
+from ...checkpoint.curve import CurvePiece, Pieces, curve_at, misplaced, stretches
 from ...data.settings import Settings
 
 
@@ -60,12 +60,12 @@ class Schedule(Settings):
 
 def of_small_data() -> Schedule:
     """Return a rise in a tenth of the run, then half a period of a cosine to 0 at its end."""
-    return Schedule(pieces=(Piece(to=1.0, over=0.1), Piece(shape="cosine", to=0.0)))
+    return Schedule(pieces=(CurvePiece(to=1.0, over=0.1), CurvePiece(shape="cosine", to=0.0)))
 
 
 def of_paper() -> Schedule:
     """Return the schedule of the paper: a rise in 4,000 updates, then a fall with their root."""
-    return Schedule(peak=PAPER, pieces=(Piece(to=1.0, over=4000), Piece(shape="power")))
+    return Schedule(peak=PAPER, pieces=(CurvePiece(to=1.0, over=4000), CurvePiece(shape="power")))
 
 
 def peak_of(schedule: Schedule, params: Mapping[str, Any]) -> float:

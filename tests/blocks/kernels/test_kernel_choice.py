@@ -11,7 +11,7 @@ import weft
 from weft.blocks.kernels import kernel_choice
 from weft.blocks.kernels import linear as product
 from weft.graphs.ir.execution import KernelChoice
-from weft.graphs.passes.pipeline import Settings, after
+from weft.graphs.passes.pipeline import PassSettings, after
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.generated import program_of
 from weft.runtime.spec.check import graph_of
@@ -23,7 +23,7 @@ def chosen(product_kernel: str, core: str) -> Any:
     """Return a small model whose graph names its kernels."""
     graph = graph_of(weft.load("transformer-tiny", **SMALL))
     kernels = KernelChoice(product_kernel, {"*": core})
-    return build(after(graph, replace(Settings(unpad=False), kernels=kernels)))
+    return build(after(graph, replace(PassSettings(unpad=False), kernels=kernels)))
 
 
 @pytest.mark.needs("oneDNN")

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor
 from weft.extensions.serve.batcher import ClosedError
-from weft.extensions.serve.forms import Ask, SearchOptions
+from weft.extensions.serve.forms import Ask, RequestOptions
 from weft.extensions.serve.limits import Limits
 from weft.extensions.serve.service import RefusedError, Service
 from weft.runtime import api
@@ -481,11 +481,11 @@ def test_openapi_describes_every_field_and_gives_examples(served: Served) -> Non
     with served() as client:
         schema = client.get("/openapi.json").json()
         forms = schema["components"]["schemas"]
-        for form in ("Text", "SearchOptions", "Output", "Health", "Problem"):
+        for form in ("Text", "RequestOptions", "Output", "Health", "Problem"):
             for name, field in forms[form]["properties"].items():
                 assert field.get("description"), (form, name)
-        assert "default" not in forms["SearchOptions"]["properties"]["beam"]
-        assert forms["SearchOptions"]["properties"].keys() == SearchOptions.model_fields.keys()
+        assert "default" not in forms["RequestOptions"]["properties"]["beam"]
+        assert forms["RequestOptions"]["properties"].keys() == RequestOptions.model_fields.keys()
         assert {"200", "413", "422", "503"} <= schema["paths"]["/translate"]["post"][
             "responses"
         ].keys()

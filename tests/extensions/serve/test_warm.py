@@ -14,7 +14,7 @@ from weft.extensions.serve.limits import Limits
 from weft.extensions.serve.service import Service, Work
 from weft.runtime import api
 from weft.runtime.compile import decode_compile as module
-from weft.runtime.compile.decode_compile import Measured, Steps
+from weft.runtime.compile.decode_compile import Steps, StepTimes
 from weft.runtime.compile.decoder import steps_of, use_steps
 from weft.runtime.decode.predictors.text import row_of_line
 
@@ -35,14 +35,14 @@ def test_compiled_steps_are_measured_apart_from_requests(
     rows: list[int] = []
     during: list[str] = []
 
-    def measure(_: Any, __: Any, moving: Mapping[str, Tensor], *___: Any) -> Measured:
+    def measure(_: Any, __: Any, moving: Mapping[str, Tensor], *___: Any) -> StepTimes:
         rows.append(moving["target"].size(0))
         before = len(rows)
         during.append(
             service._translated(Work(service.default_strategy), [REQUEST])[0]["translations"]
         )
         assert len(rows) == before  # a request runs no compiled step meanwhile
-        return Measured(1.0, 1.0 / gain, 60.0, rows[-1])
+        return StepTimes(1.0, 1.0 / gain, 60.0, rows[-1])
 
     def compiled(function: Any, **_: Any) -> Any:
         def call(layer: Any, *, x: Tensor, **inputs: Any) -> Any:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from weft.graphs.checker.declarations import check_requirements, evaluate_params
 from weft.graphs.checker.records import (
     MISSING,
-    Findings,
+    FindingSet,
+    ParamValues,
     TooManyFindingsError,
-    Values,
     holds_missing,
 )
 from weft.specs.findings import MOST, Finding
@@ -21,10 +21,10 @@ from weft.specs.load import loaded
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from weft.specs.form import Spec
+    from weft.specs.form import SpecForm
 
 
-def spec_with(params: Mapping[str, Any], require: tuple[str, ...] = ()) -> Spec:
+def spec_with(params: Mapping[str, Any], require: tuple[str, ...] = ()) -> SpecForm:
     """Return a spec with params only."""
     rest = {"format": 1, "name": "p", "axes": {}, "inputs": {}, "outputs": {"y": "x"}, "nodes": {}}
     return loaded({**rest, "params": params, "require": require}).form
@@ -34,7 +34,7 @@ def evaluated(
     params: Mapping[str, Any], overrides: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the values of params, and the findings."""
-    findings = Findings()
+    findings = FindingSet()
     values = evaluate_params(spec_with(params), overrides or {}, findings)
     return values.resolved, findings.all
 
@@ -126,7 +126,7 @@ def test_any_params_have_values_or_findings(params: dict[str, str]) -> None:
 def test_requirements(require: str, found: list[str]) -> None:
     """A comparison that holds, or one finding; none if a param has no value."""
     spec = spec_with({"a": 1, "b": 2, "word": "x", "none": "=1/0"}, (require,))
-    findings = Findings()
+    findings = FindingSet()
     values = evaluate_params(spec, {}, findings)
     findings.all.clear()
 
@@ -139,7 +139,7 @@ def test_requirements(require: str, found: list[str]) -> None:
 
 def test_a_requirement_without_params_can_only_be_removed() -> None:
     """It has no params to change."""
-    findings = Findings()
+    findings = FindingSet()
     spec = spec_with({}, ("1 > 2",))
 
     check_requirements(spec, evaluate_params(spec, {}, findings), findings)
@@ -149,7 +149,7 @@ def test_a_requirement_without_params_can_only_be_removed() -> None:
 
 def test_a_param_is_blamed_once_and_where_it_is_written() -> None:
     """`=a` refers through `b` to the place of the value."""
-    values = Values({"a": "=b", "b": 3, "c": "=d", "d": "=c"}, lambda **_: None)
+    values = ParamValues({"a": "=b", "b": 3, "c": "=d", "d": "=c"}, lambda **_: None)
 
     assert values.blame("=a", "/here") == "/params/b"
     assert values.blame("= b", "/there") is None
@@ -165,7 +165,7 @@ def test_a_missing_value_shows_as_unknown() -> None:
 
 def test_a_finding_is_given_once_and_findings_end() -> None:
     """Duplicates are removed, and a long list ends with a finding that says so."""
-    findings = Findings("mine.json")
+    findings = FindingSet("mine.json")
     for _ in range(2):
         for index in range(MOST):
             findings.report(code="P01", at=f"/{index}", problem="wrong")

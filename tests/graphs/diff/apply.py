@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from weft.graphs.diff.changes import translated
-from weft.graphs.diff.diff import Diff
+from weft.graphs.diff.diff import GraphDiff
 from weft.graphs.ir.canonical import Json, is_part, scope_of
 
 _KEYS = {
@@ -23,7 +23,7 @@ _KEYS = {
 """Order of the keys in canonical forms."""
 
 
-def apply(difference: Diff | Json, old: Json) -> Json:
+def apply(difference: GraphDiff | Json, old: Json) -> Json:
     """Return the canonical form that results from applying a diff.
 
     Args:
@@ -31,7 +31,7 @@ def apply(difference: Diff | Json, old: Json) -> Json:
         old: the canonical form of the graph from which the diff starts, with the models that it
             holds as templates.
     """
-    data = difference.as_json() if isinstance(difference, Diff) else difference
+    data = difference.as_json() if isinstance(difference, GraphDiff) else difference
     data, old = copy.deepcopy((data, old))
     origins: dict[str, Any] = {"": "", **data["templates"]}
     new = dict(old)

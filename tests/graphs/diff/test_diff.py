@@ -24,14 +24,14 @@ from .edited import BASE, SHIPPED, Json, graph_of, renamed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft.graphs.diff.diff import Diff
+    from weft.graphs.diff.diff import GraphDiff
     from weft.graphs.ir.graph import Graph
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "format.md"
 
 
-def changed(change: Callable[[Json], Any]) -> Diff:
+def changed(change: Callable[[Json], Any]) -> GraphDiff:
     """Return the diff caused by an edit of transformer-base's full form."""
     return diff(graph_of(BASE), graph_of(edited(change)))
 
@@ -43,7 +43,7 @@ def edited(change: Callable[[Json], Any]) -> Json:
     return spec
 
 
-def rendered(found: Diff) -> list[str]:
+def rendered(found: GraphDiff) -> list[str]:
     """Return the lines of a diff."""
     return [str(row) for row in rows(found.changes)]
 

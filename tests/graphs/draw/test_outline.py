@@ -10,7 +10,7 @@ import pytest
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.cost.table import cost_table
-from weft.graphs.draw.outline import Line, as_json, outline, render, weights_of
+from weft.graphs.draw.outline import OutlineLine, as_json, outline, render, weights_of
 from weft.graphs.ir.graph import Graph
 from weft.graphs.ir.traverse import find_weight
 from weft.runtime.spec.check import graph_of
@@ -63,7 +63,7 @@ def tiny(**changes: Any) -> Graph:
     return check(loaded({**TINY, **changes}).form, registry())
 
 
-def by_path(graph: Graph) -> dict[str, Line]:
+def by_path(graph: Graph) -> dict[str, OutlineLine]:
     """Return the lines of an outline by path."""
     return {line.path: line for line in outline(graph)}
 

@@ -11,7 +11,7 @@ from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.draw.diagram import draw, figure, sketch
 from weft.graphs.draw.picture import Picture
-from weft.graphs.draw.placement import Placement
+from weft.graphs.draw.placement import PicturePlacement
 from weft.graphs.draw.positions import positions
 from weft.graphs.draw.routes import route
 from weft.graphs.ir.canonical import canonical
@@ -37,7 +37,7 @@ FIGURES = (
 )
 
 
-def routed(graph: Graph, **settings: Any) -> tuple[Picture, Placement]:
+def routed(graph: Graph, **settings: Any) -> tuple[Picture, PicturePlacement]:
     """Return the figure of a graph, and where its parts are."""
     picture, look = sketch(graph, **{"style": "paper", **settings})
     [placement] = positions([picture], look)
@@ -46,12 +46,12 @@ def routed(graph: Graph, **settings: Any) -> tuple[Picture, Placement]:
 
 
 @pytest.fixture(scope="module", params=FIGURES)
-def parts(request: pytest.FixtureRequest) -> tuple[Picture, Placement]:
+def parts(request: pytest.FixtureRequest) -> tuple[Picture, PicturePlacement]:
     """Return the figure of one of several specs."""
     return routed(shipped(request.param))
 
 
-def test_all_lines_are_level_or_upright(parts: tuple[Picture, Placement]) -> None:
+def test_all_lines_are_level_or_upright(parts: tuple[Picture, PicturePlacement]) -> None:
     """As in published figures: residual paths and all other wires have corners."""
     _, placement = parts
 
@@ -61,7 +61,7 @@ def test_all_lines_are_level_or_upright(parts: tuple[Picture, Placement]) -> Non
                 assert min(abs(x - to_x), abs(y - to_y)) < 0.3, ends
 
 
-def test_no_wire_leads_through_a_box(parts: tuple[Picture, Placement]) -> None:
+def test_no_wire_leads_through_a_box(parts: tuple[Picture, PicturePlacement]) -> None:
     """A wire touches the boxes at its ends alone, and these at their edges."""
     picture, placement = parts
     rects = [placement.rect(n) for n in placement.at if picture.boxes[n].shape != "join"]
@@ -78,7 +78,7 @@ def test_no_wire_leads_through_a_box(parts: tuple[Picture, Placement]) -> None:
                 assert is_clear, ends
 
 
-def test_boxes_are_in_their_frames_and_apart(parts: tuple[Picture, Placement]) -> None:
+def test_boxes_are_in_their_frames_and_apart(parts: tuple[Picture, PicturePlacement]) -> None:
     """Also after frames have been made narrower, and stacks have been moved together."""
     picture, placement = parts
 

@@ -11,7 +11,7 @@ from weft.graphs.ir.graph import Graph
 from weft.graphs.passes.pipeline import (
     NAMES,
     DecodePasses,
-    Settings,
+    PassSettings,
     after,
     compile_steps,
     onnx_forms,
@@ -80,7 +80,7 @@ def test_a_step_with_a_shortlist_is_not_compiled_as_a_whole() -> None:
 def test_the_pipeline_of_decoding() -> None:
     """Padding is left out of the encoder, which runs once."""
     made = graph("transformer-base", layers=2)
-    settings = Settings(
+    settings = PassSettings(
         purpose="decode", decode=DecodePasses(unpad=True, prepacked="float32", compiled=True)
     )
 
@@ -92,7 +92,7 @@ def test_the_pipeline_of_decoding() -> None:
     assert last.unpad is not None
     assert last.unpad.masks == {"S": "source_mask"}
     assert (last.prepacked, last.compiled) == ("float32", {"decoder.0", "decoder.1"})
-    assert not after(made, Settings(purpose="decode")).execution.decoding
+    assert not after(made, PassSettings(purpose="decode")).execution.decoding
 
 
 def test_blocks_with_a_loop_over_positions_have_another_form_in_onnx() -> None:

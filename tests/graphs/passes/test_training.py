@@ -14,9 +14,9 @@ from weft.graphs.ir.execution import PLAIN, WeightCasts
 from weft.graphs.ir.graph import Graph
 from weft.graphs.passes.freeze import chosen, frozen_weights, trained_weights
 from weft.graphs.passes.partition import partition
-from weft.graphs.passes.pipeline import NAMES, Settings, after, pipeline
-from weft.graphs.passes.unpad import Place, UnpadPlan, plan_unpad
-from weft.graphs.passes.widths import Growth, growth, wider_heads
+from weft.graphs.passes.pipeline import NAMES, PassSettings, after, pipeline
+from weft.graphs.passes.unpad import BatchAxes, UnpadPlan, plan_unpad
+from weft.graphs.passes.widths import WidthGrowth, growth, wider_heads
 from weft.runtime.codegen.build import build, build_sharing
 from weft.runtime.spec.check import graph_of
 from weft.runtime.train.recipe.optimizers import OPTIMIZERS
@@ -33,7 +33,7 @@ def objective(name: str) -> Graph:
 def test_passes_run_in_order_and_tell_what_they_change() -> None:
     """Translation is unpadded in its model, and its loss computes the head."""
     graph = objective("translation")
-    selected = Settings(activation_checkpointing=("model.encoder.0-1",))
+    selected = PassSettings(activation_checkpointing=("model.encoder.0-1",))
 
     steps = pipeline(graph, selected)
 
@@ -56,24 +56,24 @@ def test_passes_run_in_order_and_tell_what_they_change() -> None:
 def test_a_pass_can_be_left_out_and_the_pipeline_stopped() -> None:
     """The others do what they did."""
     graph = objective("translation")
-    whole = after(graph, Settings()).execution
+    whole = after(graph, PassSettings()).execution
 
-    without = after(graph, Settings(without=("fuse",))).execution
-    first = after(graph, Settings(), "unpad").execution
+    without = after(graph, PassSettings(without=("fuse",))).execution
+    first = after(graph, PassSettings(), "unpad").execution
 
     assert (without.fused, without.models["model"].deferred) == ({}, ())
     assert without.models["model"].unpad == whole.models["model"].unpad
     assert first == without
-    assert after(graph, Settings(unpad=False, without=("fuse",))).execution == PLAIN
+    assert after(graph, PassSettings(unpad=False, without=("fuse",))).execution == PLAIN
 
 
 def test_a_model_that_must_be_unpadded_but_cannot_be_is_an_error() -> None:
     """By default it stays padded."""
     graph = graph_of(load("vit"))
 
-    assert after(graph, Settings()).execution == PLAIN
+    assert after(graph, PassSettings()).execution == PLAIN
     with pytest.raises(InputError, match="cannot be unpadded"):
-        after(graph, Settings(strict=True))
+        after(graph, PassSettings(strict=True))
 
 
 @pytest.mark.integration
@@ -81,16 +81,16 @@ def test_graphs_of_every_kind_pass_through() -> None:
     """Every shipped objective, whether a pass changes it or not."""
     for name in shipped_names("objectives"):
         graph = objective(name)
-        last = pipeline(graph, Settings())[-1].graph
+        last = pipeline(graph, PassSettings())[-1].graph
         assert (last.root, last.outputs) == (graph.root, graph.outputs), name
 
 
 def test_weights_are_cast_in_the_precision_of_the_settings_by_copies_or_by_fsdp() -> None:
     """In float32 nothing is cast; FSDP makes its own copies, DDP does not."""
     graph = objective("translation")
-    half = Settings(precision="float16", processes=2)
+    half = PassSettings(precision="float16", processes=2)
 
-    assert after(graph, Settings()).execution.casts is None
+    assert after(graph, PassSettings()).execution.casts is None
     assert after(graph, half).execution.casts == WeightCasts("float16", "copies")
     sharded = pipeline(graph, replace(half, data="fsdp"))[-1]
     assert sharded.graph.execution.casts == WeightCasts("float16", "fsdp")
@@ -282,14 +282,16 @@ def widths_graph(params: dict[str, Any], spec: str = "transformer-untied") -> Gr
 @pytest.mark.parametrize(
     ("path", "expected", "size"),
     [
-        (HIDDEN, Growth(4.0, 4.0, 1.0), 0.5),
-        ("encoder.0.feed_forward.f.outer.weight", Growth(4.0, 4.0, 1.0), 0.5),
-        ("head.weight", Growth(4.0, 1.0, 1.0), 0.25),
-        (TABLE, Growth(1.0, 4.0, 2.0), 0.5),
-        ("encoder.0.self_attention.norm.weight", Growth(1.0, 4.0, 1.0), 1.0),
+        (HIDDEN, WidthGrowth(4.0, 4.0, 1.0), 0.5),
+        ("encoder.0.feed_forward.f.outer.weight", WidthGrowth(4.0, 4.0, 1.0), 0.5),
+        ("head.weight", WidthGrowth(4.0, 1.0, 1.0), 0.25),
+        (TABLE, WidthGrowth(1.0, 4.0, 2.0), 0.5),
+        ("encoder.0.self_attention.norm.weight", WidthGrowth(1.0, 4.0, 1.0), 1.0),
     ],
 )
-def test_weights_grow_by_their_inputs_and_outputs(path: str, expected: Growth, size: float) -> None:
+def test_weights_grow_by_their_inputs_and_outputs(
+    path: str, expected: WidthGrowth, size: float
+) -> None:
     """Four times as wide; a table is multiplied by the root of the width, which is twice as large.
 
     Initial entries fall with the root of the inputs, with the inputs in front of a fixed number of
@@ -328,7 +330,9 @@ def test_rates_follow_the_optimizer(kind: dict[str, Any], rates: list[float]) ->
 
 def test_a_model_of_the_base_width_is_the_base() -> None:
     """Every factor is 1."""
-    assert set(growth(widths_graph(BASE), widths_graph(BASE)).values()) == {Growth(1.0, 1.0, 1.0)}
+    assert set(growth(widths_graph(BASE), widths_graph(BASE)).values()) == {
+        WidthGrowth(1.0, 1.0, 1.0)
+    }
 
 
 def test_a_tied_table_and_map_are_refused() -> None:
@@ -360,7 +364,7 @@ def test_each_axis_of_a_weight_counts_something(block: Any) -> None:
 
 IDS = {"tokens": "ids:9[B T]"}
 EMBED = {"use": "embedding@1", "in": {"ids": "tokens"}, "params": {"d_model": 4}}
-T3 = Place("T", 0, 3)
+T3 = BatchAxes("T", 0, 3)
 
 
 def plan(
@@ -382,7 +386,7 @@ def plan(
     return plan_unpad(check(loaded(form).form, registry(), {}))
 
 
-def around(found: UnpadPlan) -> dict[str, tuple[dict[str, Place], dict[str, Place | None]]]:
+def around(found: UnpadPlan) -> dict[str, tuple[dict[str, BatchAxes], dict[str, BatchAxes | None]]]:
     """Return the conversions around each block."""
     return {path: (dict(a.inputs), dict(a.outputs)) for path, a in found.blocks.items()}
 
@@ -394,7 +398,7 @@ def test_blocks_with_any_axes_run_unpadded() -> None:
     found = plan({"embed": EMBED, "head": head}, {"logits": "head.y"})
 
     assert found.axes == ("T",)
-    assert found.boundary.inputs == {"tokens": Place("T", 0, 2)}
+    assert found.boundary.inputs == {"tokens": BatchAxes("T", 0, 2)}
     assert found.boundary.outputs == {"logits": T3}
     assert found.blocks == {}
 
@@ -464,7 +468,7 @@ def test_collected_copies_are_unpadded_after_their_first_axis() -> None:
 
     found = plan({"embed": EMBED, "stack": stack}, {"all": "stack.each"}, blocks={"layer": layer})
 
-    assert found.boundary.outputs == {"all": Place("T", 1, 4)}
+    assert found.boundary.outputs == {"all": BatchAxes("T", 1, 4)}
 
 
 def test_values_of_a_longer_axis_stay_padded() -> None:

@@ -18,7 +18,7 @@ from weft.graphs.checker.check import check
 from weft.runtime.codegen.build import build
 from weft.runtime.compile import decode_compile as module
 from weft.runtime.compile import torch_compile
-from weft.runtime.compile.decode_compile import Measured, Steps
+from weft.runtime.compile.decode_compile import Steps, StepTimes
 from weft.runtime.compile.decoder import steps_of, use_steps
 from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
 from weft.runtime.decode.settings import BeamSearch
@@ -253,9 +253,9 @@ def test_auto_follows_the_measurement_and_keeps_it(
     """Another process reads the measurement for a similar number of rows."""
     measured: list[int] = []
 
-    def measure(*_: Any) -> Measured:
+    def measure(*_: Any) -> StepTimes:
         measured.append(1)
-        return Measured(1.0, compiled, 10.0, 6)
+        return StepTimes(1.0, compiled, 10.0, 6)
 
     monkeypatch.setattr(module, "_measure", measure)
     model = made()
@@ -280,7 +280,7 @@ def test_auto_follows_the_measurement_and_keeps_it(
 @pytest.mark.usefixtures("asked")
 def test_auto_waits_until_there_is_work_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short inputs are never delayed; a cached measurement needs less work than a new one."""
-    monkeypatch.setattr(module, "_measure", lambda *_: Measured(1.0, 0.8, 30.0, 6))
+    monkeypatch.setattr(module, "_measure", lambda *_: StepTimes(1.0, 0.8, 30.0, 6))
     model = made()
     for work, modes in ((9.0, {"undecided"}), (149.0, {"undecided"}), (151.0, {"compiled"})):
         steps, _ = used(model, "auto", work=work)
@@ -295,7 +295,7 @@ def test_auto_waits_until_there_is_work_enough(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.usefixtures("asked")
 def test_only_expected_work_is_measured_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that has run for long reads a measurement, but compiles nothing to make one."""
-    monkeypatch.setattr(module, "_measure", lambda *_: Measured(1.0, 0.8, 30.0, 6))
+    monkeypatch.setattr(module, "_measure", lambda *_: StepTimes(1.0, 0.8, 30.0, 6))
     model = made()
     steps, messages = used(model, "auto")
     steps.spent = 1e6
@@ -313,10 +313,10 @@ def test_only_expected_work_is_measured_on_a_cpu(monkeypatch: pytest.MonkeyPatch
 
 def test_worthwhile_compilation_by_hand() -> None:
     """A fifth of 100 s is 20 s; a speedup of 4 % does not count."""
-    assert Measured(1.0, 0.8, 19.0, 4).pays(100.0)
-    assert not Measured(1.0, 0.8, 21.0, 4).pays(100.0)
-    assert not Measured(1.0, 0.97, 0.0, 4).pays(1e9)
-    assert Measured(1.0, 0.8, 19.0, 4).pays(float("inf"))
+    assert StepTimes(1.0, 0.8, 19.0, 4).pays(100.0)
+    assert not StepTimes(1.0, 0.8, 21.0, 4).pays(100.0)
+    assert not StepTimes(1.0, 0.97, 0.0, 4).pays(1e9)
+    assert StepTimes(1.0, 0.8, 19.0, 4).pays(float("inf"))
 
 
 @pytest.mark.integration

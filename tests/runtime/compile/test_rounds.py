@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 from weft.runtime.compile import autotune as rounds
-from weft.runtime.compile.autotune import Comparison, comparison_of
+from weft.runtime.compile.autotune import KernelTimes, comparison_of
 
 
 def clocked(
     monkeypatch: pytest.MonkeyPatch, means: dict[str, float], noise: float, seed: int = 0
-) -> Comparison:
+) -> KernelTimes:
     """Return a finished comparison of jobs with lognormal times, on a clock of its own."""
     random, now = Random(seed), [0.0]
 
@@ -19,7 +19,7 @@ def clocked(
         now[0] += means[name] * random.lognormvariate(0.0, noise)
 
     monkeypatch.setattr(rounds.time, "perf_counter", lambda: now[0])
-    found = Comparison("attention at 32", "fused")
+    found = KernelTimes("attention at 32", "fused")
     found.measure({name: lambda name=name: job(name) for name in means})
     return found
 
@@ -28,10 +28,10 @@ def test_the_interval_is_that_of_the_sign_test() -> None:
     """For 10 values, the second smallest to the second largest: 2 (1 + 10) / 2**10 < 0.05."""
     times = {"fused": [float(n) for n in range(1, 11)], "plain": [1.0] * 10}
 
-    gain = Comparison("products", "fused", times).gain("plain", "fused")
+    gain = KernelTimes("products", "fused", times).gain("plain", "fused")
 
     assert gain == (2.0, 5.5, 9.0)
-    six = Comparison("products", "fused", {name: each[:6] for name, each in times.items()})
+    six = KernelTimes("products", "fused", {name: each[:6] for name, each in times.items()})
     assert six.gain("plain", "fused") == (1.0, 3.5, 6.0)
 
 

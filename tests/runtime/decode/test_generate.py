@@ -17,7 +17,7 @@ from weft.runtime.codegen.build import build
 from weft.runtime.decode import stepper
 from weft.runtime.decode.predictors.continuing import check_generates
 from weft.runtime.decode.search.sampling import Sampler, filtered
-from weft.runtime.decode.search.search import Prompts, sample
+from weft.runtime.decode.search.search import PromptTokens, sample
 from weft.runtime.decode.settings import GenerateSettings, Hypothesis, Sampling
 from weft.specs.findings import InputError, SpecError
 from weft.specs.load import load
@@ -157,7 +157,7 @@ def draw(stepper: Fixed, settings: Sampling) -> list[Hypothesis]:
         stepper,
         sampler=Sampler(settings, [[0]], settings.samples),
         settings=settings,
-        bos=Prompts.of([[0]], torch.device("cpu")),
+        bos=PromptTokens.of([[0]], torch.device("cpu")),
         eos=(),
         pad=0,
         max_lengths_N=torch.tensor([settings.max_extra]),

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from weft.runtime.system import memory
-from weft.runtime.system.memory import EVERY, GROWN, Growth, resident
+from weft.runtime.system.memory import EVERY, GROWN, MemoryTrimmer, resident
 
 needs_glibc = pytest.mark.skipif(
     not hasattr(ctypes.CDLL(None), "mallopt") or not resident(), reason="needs glibc and Linux"
@@ -44,7 +44,7 @@ def test_memory_is_returned_after_growth(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(memory, "_kept", [libc])
     sizes = iter([1000, 1000 * GROWN, 1000 * GROWN + 1, 1500, 1500 * GROWN, 9000])
     monkeypatch.setattr(memory, "resident", lambda: next(sizes))
-    growth = Growth()
+    growth = MemoryTrimmer()
 
     given_back = [update for update in range(1, 6 * EVERY + 1) if growth.look(update)]
 
@@ -56,7 +56,7 @@ def test_memory_is_not_returned_by_default(monkeypatch: pytest.MonkeyPatch) -> N
     """Without `keep_freed_memory` nothing is returned."""
     monkeypatch.setattr(memory, "_kept", [])
     monkeypatch.setattr(memory, "resident", lambda: pytest.fail("looked"))
-    assert not Growth().look(EVERY)
+    assert not MemoryTrimmer().look(EVERY)
 
 
 SCRIPT = """

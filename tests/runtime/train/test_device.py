@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from weft.runtime import api
-from weft.runtime.train.device import CUBLAS, Place, choose, deterministic, settings_of_process
+from weft.runtime.train.device import CUBLAS, RunDevice, choose, deterministic, settings_of_process
 from weft.runtime.train.engine import Engine
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
@@ -105,7 +105,7 @@ def test_products_in_tf32_are_those_of_a_bfloat16_run_alone(
     products = torch.backends.cuda.matmul
     own, products.allow_tf32 = products.allow_tf32, before
     try:
-        with settings_of_process(toy_run(), Place(CUDA, dtype, "")):
+        with settings_of_process(toy_run(), RunDevice(CUDA, dtype, "")):
             assert products.allow_tf32 == (dtype == torch.bfloat16)
         assert products.allow_tf32 == before
     finally:

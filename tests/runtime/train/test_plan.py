@@ -23,7 +23,7 @@ from weft.runtime.train.objective import Objective
 from weft.runtime.train.plan import complete, load_run, plan_run, run_of
 from weft.runtime.train.run import Run
 from weft.specs.findings import SpecError
-from weft.specs.form import Spec
+from weft.specs.form import SpecForm
 from weft.specs.reader import shipped_names
 
 Checked = Counter[str]
@@ -35,7 +35,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> Checked:
     counts: Checked = Counter()
     explore = checker.explore
 
-    def counting(spec: Spec, *more: object, **options: object) -> checker.Explored:
+    def counting(spec: SpecForm, *more: object, **options: object) -> checker.Explored:
         counts[spec.name] += 1
         return explore(spec, *more, **options)  # type: ignore[arg-type]
 

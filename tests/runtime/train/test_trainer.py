@@ -24,7 +24,7 @@ from weft.runtime.checkpoint.checkpoint import open_checkpoint, read_tensors
 from weft.runtime.data.table import Batch
 from weft.runtime.train import trainer as trainer_module
 from weft.runtime.train.context import Result
-from weft.runtime.train.device import Place
+from weft.runtime.train.device import RunDevice
 from weft.runtime.train.distributed.sampler import stream_micro_batches
 from weft.runtime.train.engine import Engine
 from weft.runtime.train.history import History, read
@@ -210,7 +210,7 @@ def test_a_gradient_that_is_not_finite_is_never_saved(
     device: str, waits: bool, toy_run: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loss stays finite; on an accelerator, values are read only before reports and saves."""
-    monkeypatch.setattr(Place, "waits_for_values", waits)
+    monkeypatch.setattr(RunDevice, "waits_for_values", waits)
     update = Trainer._update
 
     def overflowing(self: Trainer, micro_batches: Any) -> Any:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from weft.specs.findings import pointer
 from weft.specs.json_tree import blanked
 from weft.specs.reader import read_json
-from weft.specs.text_edits import Edit, EditError, edited
+from weft.specs.text_edits import EditError, PatchOperation, edited
 
 from .test_tree import VALUES, decorated
 
@@ -56,21 +56,21 @@ def test_an_edit_changes_the_value_as_json_patch_says(
     kind = rng.choice(["add", "remove", "replace", "move"])
     if kind == "add":
         key = "new key" if isinstance(record, dict) else len(record)
-        edit = Edit("add", at + pointer(key), new)
+        edit = PatchOperation("add", at + pointer(key), new)
         record.update({key: new}) if isinstance(record, dict) else record.append(new)
     else:
         assume(keys)
         key = rng.choice(keys)
         here = at + pointer(key)
         if kind == "remove":
-            edit = Edit("remove", here)
+            edit = PatchOperation("remove", here)
             del record[key]
         elif kind == "replace":
-            edit = Edit("replace", here, new)
+            edit = PatchOperation("replace", here, new)
             record[key] = new
         else:
             assume(isinstance(record, dict))
-            edit = Edit("move", at + pointer("new/key"), old=here)
+            edit = PatchOperation("move", at + pointer("new/key"), old=here)
             record["new/key"] = record.pop(key)
 
     made = edited(text, [edit])
@@ -83,19 +83,19 @@ def test_an_edit_changes_the_value_as_json_patch_says(
 @pytest.mark.parametrize(
     ("edit", "old", "new"),
     [
-        (Edit("replace", "/params/heads", 4), '"heads": 8,', '"heads": 4,'),
-        (Edit("move", "/params/d_model", old="/params/width"), '"width"', '"d_model"'),
-        (Edit("remove", "/params/width"), '    "width": 512,\n', ""),
-        (Edit("add", "/params/layers", 6), "512,\n", '512,\n    "layers": 6,\n'),
-        (Edit("add", "/axes/S", "time"), '"time"}', '"time", "S": "time"}'),
-        (Edit("remove", "/axes/T"), ', "T": "time"}', "}"),
-        (Edit("remove", "/axes/B"), '"B": "batch", ', ""),
-        (Edit("add", "/require/0", "a == 1"), "[]", '["a == 1"]'),
-        (Edit("remove", "/allow/0"), '["D02", "D03"]', '["D03"]'),
-        (Edit("remove", "/allow/1"), '["D02", "D03"]', '["D02"]'),
+        (PatchOperation("replace", "/params/heads", 4), '"heads": 8,', '"heads": 4,'),
+        (PatchOperation("move", "/params/d_model", old="/params/width"), '"width"', '"d_model"'),
+        (PatchOperation("remove", "/params/width"), '    "width": 512,\n', ""),
+        (PatchOperation("add", "/params/layers", 6), "512,\n", '512,\n    "layers": 6,\n'),
+        (PatchOperation("add", "/axes/S", "time"), '"time"}', '"time", "S": "time"}'),
+        (PatchOperation("remove", "/axes/T"), ', "T": "time"}', "}"),
+        (PatchOperation("remove", "/axes/B"), '"B": "batch", ', ""),
+        (PatchOperation("add", "/require/0", "a == 1"), "[]", '["a == 1"]'),
+        (PatchOperation("remove", "/allow/0"), '["D02", "D03"]', '["D03"]'),
+        (PatchOperation("remove", "/allow/1"), '["D02", "D03"]', '["D02"]'),
     ],
 )
-def test_the_rest_of_the_text_stays(edit: Edit, old: str, new: str) -> None:
+def test_the_rest_of_the_text_stays(edit: PatchOperation, old: str, new: str) -> None:
     """Lines, indentation and comments are those of the text."""
     assert edited(LINES, [edit]) == LINES.replace(old, new, 1)
 
@@ -103,17 +103,17 @@ def test_the_rest_of_the_text_stays(edit: Edit, old: str, new: str) -> None:
 @pytest.mark.parametrize(
     "edit",
     [
-        Edit("replace", "/params/none", 1),
-        Edit("remove", "/nodes/a"),
-        Edit("add", "/params/heads", 1),
-        Edit("add", "/params/heads/x", 1),
-        Edit("move", "/params/width", old="/params/heads"),
-        Edit("move", "/axes/heads", old="/params/heads"),
-        Edit("move", "/allow/x", old="/allow/0"),
-        Edit("remove", ""),
+        PatchOperation("replace", "/params/none", 1),
+        PatchOperation("remove", "/nodes/a"),
+        PatchOperation("add", "/params/heads", 1),
+        PatchOperation("add", "/params/heads/x", 1),
+        PatchOperation("move", "/params/width", old="/params/heads"),
+        PatchOperation("move", "/axes/heads", old="/params/heads"),
+        PatchOperation("move", "/allow/x", old="/allow/0"),
+        PatchOperation("remove", ""),
     ],
 )
-def test_an_edit_that_cannot_be_made_is_an_error(edit: Edit) -> None:
+def test_an_edit_that_cannot_be_made_is_an_error(edit: PatchOperation) -> None:
     """Nothing is guessed."""
     with pytest.raises(EditError):
         edited(LINES, [edit])
@@ -121,16 +121,20 @@ def test_an_edit_that_cannot_be_made_is_an_error(edit: Edit) -> None:
 
 def test_edits_are_json_patches() -> None:
     """As RFC 6902 defines them."""
-    assert Edit("move", "/b", old="/a").as_json() == {"op": "move", "from": "/a", "path": "/b"}
-    assert Edit("add", "/a", None).as_json() == {"op": "add", "path": "/a", "value": None}
-    assert Edit("remove", "/a").as_json() == {"op": "remove", "path": "/a"}
+    assert PatchOperation("move", "/b", old="/a").as_json() == {
+        "op": "move",
+        "from": "/a",
+        "path": "/b",
+    }
+    assert PatchOperation("add", "/a", None).as_json() == {"op": "add", "path": "/a", "value": None}
+    assert PatchOperation("remove", "/a").as_json() == {"op": "remove", "path": "/a"}
 
 
 def test_a_large_value_is_written_over_several_lines() -> None:
     """Indented as the line on which it begins."""
     new = {"use": "linear@1", "in": {"x": "decoder.x"}, "params": {"d_out": "=vocab", "bias": True}}
 
-    made = edited(LINES, [Edit("add", "/params/head", new)])
+    made = edited(LINES, [PatchOperation("add", "/params/head", new)])
 
     assert '\n    "head": {\n      "use": "linear@1",' in made
     assert read_json(made, "")["params"]["head"] == json.loads(json.dumps(new))

@@ -52,7 +52,7 @@ class Pair:
 
 
 @dataclass(slots=True)
-class Alignment:
+class GraphAlignment:
     """What corresponds in two graphs, and what does not."""
 
     pairs: list[Pair] = field(default_factory=list)
@@ -76,14 +76,14 @@ class Alignment:
     """Forms of position tables that differ only in the order of features, of both graphs."""
 
 
-def align(reference: Graph, other: Graph) -> Alignment:
+def align(reference: Graph, other: Graph) -> GraphAlignment:
     """Return what corresponds in two graphs.
 
     Args:
         reference: the graph of a spec, such as that of an import table.
         other: the graph that may be an instance of it.
     """
-    alignment = Alignment()
+    alignment = GraphAlignment()
     _Walk(alignment).scopes(reference.root, other.root, "", "", first=True)
     tied = {frozenset(_known(alignment, path) for path in group) for group in reference.ties}
     theirs = {frozenset(group) for group in other.ties}
@@ -93,13 +93,13 @@ def align(reference: Graph, other: Graph) -> Alignment:
     return alignment
 
 
-def _known(alignment: Alignment, path: str) -> str:
+def _known(alignment: GraphAlignment, path: str) -> str:
     return alignment.weights.get(path, path)
 
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    alignment: Alignment
+    alignment: GraphAlignment
     uses: tuple[TemplateUse, ...] = ()
 
     def place(self, at: str) -> Place:

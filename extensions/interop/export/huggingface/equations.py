@@ -17,7 +17,7 @@ from .....specs.expressions import (
     is_expression,
     names_in,
 )
-from .alignment import Alignment, Place
+from .alignment import GraphAlignment, Place
 
 _TYPE = re.compile(r"\s*[a-z]+(?::(?P<size>[^\[\]]+))?\[(?P<axes>[^\[\]]*)\]\??\s*")
 
@@ -118,7 +118,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def params_for(graph: Graph, other: Graph, alignment: Alignment) -> dict[str, Any]:
+def params_for(graph: Graph, other: Graph, alignment: GraphAlignment) -> dict[str, Any]:
     """Return the params with which the spec of a graph may give another graph.
 
     Params that nothing determines are left out, and then have their defaults.

@@ -18,7 +18,7 @@ from ...importing.config import Configuration, settle
 from ...importing.hf import graph_from, spec_of
 from ...importing.inherit import FOLDER, LIBRARY
 from ...importing.table import ImportTable, load_table
-from .alignment import Alignment, align
+from .alignment import GraphAlignment, align
 from .config import configuration_for
 from .equations import params_for
 
@@ -41,7 +41,7 @@ class Fit:
     """Content of `config.json`."""
     graph: Graph
     """The graph that an import gives; of a table with obstacles, the nearest one."""
-    alignment: Alignment
+    alignment: GraphAlignment
     """What corresponds in `graph` and the graph that was fitted."""
     obstacles: tuple[str, ...]
     """What the table cannot express; empty if the model can be exported."""
@@ -189,7 +189,7 @@ def folded(lines: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{line} ({n} places)" if n > 1 else line for line, n in count.items())
 
 
-def _tables(alignment: Alignment) -> int:
+def _tables(alignment: GraphAlignment) -> int:
     """Return the number of position tables that have a form."""
     return sum("form" in pair.reference.arguments for pair in alignment.pairs)
 

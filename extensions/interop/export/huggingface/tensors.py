@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .....plugin import Graph, InputError, SpecError, graph_of, owned_parts
 from .....runtime.checkpoint.mapping.layout import TensorLayout
-from .....runtime.checkpoint.mapping.origin import Origin, Part, assigned
+from .....runtime.checkpoint.mapping.origin import LinePart, Origin, assigned
 from .....specs.expressions import ExpressionError
 from .....specs.load import load
 from ...importing.config import Configuration
@@ -211,7 +211,7 @@ def full_name(name: str, table: ImportTable) -> str:
 
 def _pieces(
     path: str, origin: Origin, tensor: Tensor, config: Configuration
-) -> Iterator[tuple[Sequence[str], Part, Tensor]]:
+) -> Iterator[tuple[Sequence[str], LinePart, Tensor]]:
     """Yield the names of the source tensors of a target weight, with line and values.
 
     Raises:
@@ -236,8 +236,8 @@ def _pieces(
 
 
 def _of_line(
-    path: str, part: Part, tensor: Tensor, config: Configuration
-) -> Iterator[tuple[Sequence[str], Part, Tensor]]:
+    path: str, part: LinePart, tensor: Tensor, config: Configuration
+) -> Iterator[tuple[Sequence[str], LinePart, Tensor]]:
     """Yield the names of the source tensors that a line writes, with the line and their values.
 
     Raises:

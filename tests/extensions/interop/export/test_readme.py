@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import weft
 from weft.extensions.interop.export.ctranslate2 import ct2_readme
-from weft.extensions.interop.export.vocabulary import Words
+from weft.extensions.interop.export.vocabulary import VocabularyTokens
 from weft.runtime.decode.decode import SpecialTokens
 from weft.runtime.spec.check import graph_of
 
@@ -28,7 +28,7 @@ def test_the_code_opens_files_that_were_written(files: tuple[str, ...]) -> None:
     special_tokens = SpecialTokens(3, 1, 0, frozenset({2}))
     sides: Any = [SimpleNamespace(bytes=name.encode()) for name in files] or [None, None]
     contents = {name: name.encode() for name in files}
-    words = Words(PIECES, PIECES, special_tokens, 2, True, *sides, contents)
+    words = VocabularyTokens(PIECES, PIECES, special_tokens, 2, True, *sides, contents)
 
     for decoder_only in (False, True):
         page = ct2_readme(graph, words, decoder_only=decoder_only)

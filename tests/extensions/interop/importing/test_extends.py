@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from weft.extensions.interop.importing.config import Configuration
 from weft.extensions.interop.importing.inherit import merged
 from weft.extensions.interop.importing.table import ImportTable, load_table
-from weft.extensions.interop.importing.tensors import Tensors
+from weft.extensions.interop.importing.tensors import FolderTensors
 from weft.extensions.interop.importing.weights import converted
 from weft.runtime.checkpoint.mapping.names import filled
 from weft.specs.expressions import ExpressionError
@@ -35,7 +35,7 @@ def read(tmp_path: Path, weights: dict[str, Any], tensors: dict[str, Any], **con
     table = ImportTable.model_validate({**TINY, "weights": weights})
 
     def work(shapes: dict[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
-        with Tensors(tmp_path, "", {}) as theirs:
+        with FolderTensors(tmp_path, "", {}) as theirs:
             config_ = Configuration(config, {}, "c")
             return converted(table, "tiny.json", shapes, theirs, config_).weights
 

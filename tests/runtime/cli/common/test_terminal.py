@@ -139,7 +139,7 @@ def test_a_reader_that_has_gone_does_not_end_a_training() -> None:
     os.close(read)
     with os.fdopen(write, "w") as stream:
         reporter = Reporter(terminal.console(stream))
-        counter = terminal.Counter("lines", stream=stream, clock=lambda: 0.0)
+        counter = terminal.LineCounter("lines", stream=stream, clock=lambda: 0.0)
 
         reporter.log("first")
         reporter.log("second")

@@ -17,7 +17,7 @@ from weft.blocks.feed_forward.mixture_of_experts_module import MixtureOfExperts
 from weft.blocks.kernels.linear import LinearMap
 from weft.blocks.recurrent.recurrent_module import _Recurrent
 from weft.graphs.ir.graph import Graph
-from weft.graphs.passes.pipeline import Settings, after
+from weft.graphs.passes.pipeline import PassSettings, after
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.generated import program_of
 from weft.runtime.spec.check import graph_of
@@ -103,7 +103,7 @@ def test_losses_gradients_and_weights_are_bitwise_those_of_autocast(
     batches = [[inputs_of(graph, 2 * n + k) for k in range(2)] for n in range(3)]
     found = []
     for without in ((), ("casts",)):
-        planned = after(graph, Settings(precision=precision, without=without))
+        planned = after(graph, PassSettings(precision=precision, without=without))
         model = build(planned).train()
         assert hasattr(model, "casts") == (not without)
         found.append(trained(model, batches, LOW[precision]))
@@ -117,7 +117,7 @@ def test_losses_gradients_and_weights_are_bitwise_those_of_autocast(
 def test_experts_and_recurrent_networks_cast_their_weights_once(name: str) -> None:
     """Besides linear maps; the count is that of the matrices, each cast by the one copy."""
     graph = objective(name)
-    model: Any = build(after(graph, Settings(precision="bfloat16"))).train()
+    model: Any = build(after(graph, PassSettings(precision="bfloat16"))).train()
     owners = {MixtureOfExperts, _Recurrent}
     kind = next(k for k in owners if any(isinstance(m, k) for m in model.modules()))
     weights = [
@@ -143,7 +143,7 @@ def test_only_the_order_of_a_sum_differs_where_a_tied_weight_has_two_gradients()
     graph = objective("r-drop-translation", **model)
     gradients = []
     for without in ((), ("casts",)):
-        planned = after(graph, Settings(precision="bfloat16", without=without))
+        planned = after(graph, PassSettings(precision="bfloat16", without=without))
         one = build(planned).train()
         trained(one, [[inputs_of(graph, 0)]], torch.bfloat16)
         gradients.append({name: w.grad for name, w in one.named_parameters()})
@@ -159,10 +159,10 @@ def test_every_weight_is_cast_once_an_update() -> None:
     """Also with two micro-batches and activation checkpointing; without the pass it is not."""
     graph = objective("translation")
     batches = [[inputs_of(graph, number) for number in range(2)]]
-    selected = Settings(precision="bfloat16", activation_checkpointing=("model.encoder.*",))
+    selected = PassSettings(precision="bfloat16", activation_checkpointing=("model.encoder.*",))
     counts = []
     for without in ((), ("casts",)):
-        planned = after(graph, Settings(**{**vars_of(selected), "without": without}))
+        planned = after(graph, PassSettings(**{**vars_of(selected), "without": without}))
         model = build(planned).train()
         with Casts(torch.bfloat16) as casts:
             trained(model, batches, torch.bfloat16)
@@ -176,7 +176,7 @@ def test_every_weight_is_cast_once_an_update() -> None:
     assert (counts[0][embedding], counts[1][embedding]) == (1, 2)
 
 
-def vars_of(settings: Settings) -> dict[str, Any]:
+def vars_of(settings: PassSettings) -> dict[str, Any]:
     """Return the values of settings by name."""
     return {name: getattr(settings, name) for name in settings.__dataclass_fields__}
 
@@ -293,7 +293,7 @@ def test_copies_and_pickles_of_a_model_write_their_own_copies() -> None:
 
 def test_the_code_shows_the_casts() -> None:
     """The loss gets the weight, for the gradient, and the copy, for the products."""
-    planned = after(objective("translation"), Settings(precision="bfloat16"))
+    planned = after(objective("translation"), PassSettings(precision="bfloat16"))
     source = program_of(build(planned)).source
 
     assert "self.casts = Casts(torch.bfloat16)" in source

@@ -14,7 +14,7 @@ from weft.blocks.kernels.prepacked import PackedLinear, can_pack, is_plain
 from weft.blocks.kernels.quantized import Int8Linear
 from weft.graphs.ir.execution import Prepacked
 from weft.graphs.ir.graph import Graph
-from weft.graphs.passes.pipeline import DecodePasses, Settings, after
+from weft.graphs.passes.pipeline import DecodePasses, PassSettings, after
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.generated import program_of
 from weft.runtime.compile.decoder import decoder_of, decoding_module
@@ -120,7 +120,7 @@ def on_grid(values: Tensor) -> Tensor:
 def test_a_model_that_trains_decodes_alike() -> None:
     """Its graph is unpadded and checkpointed, of which decoding knows nothing."""
     made = small("transformer-tiny")
-    settings = Settings(activation_checkpointing=("decoder.*",))
+    settings = PassSettings(activation_checkpointing=("decoder.*",))
     model = perturbed(build(after(made, settings)))
 
     decoding = assert_decodes_alike(model, "transformer-tiny", made)

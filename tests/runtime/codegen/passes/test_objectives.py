@@ -15,7 +15,7 @@ from weft.blocks.kernels import attention as blocks
 from weft.blocks.kernels import linear as product
 from weft.graphs.ir.execution import KernelChoice
 from weft.graphs.ir.graph import Graph, RepeatNode
-from weft.graphs.passes.pipeline import NAMES, PassName, Settings, after, pipeline
+from weft.graphs.passes.pipeline import NAMES, PassName, PassSettings, after, pipeline
 from weft.runtime.data.table import Batch
 from weft.runtime.spec.check import graph_of
 from weft.runtime.train.distributed.sampler import MicroBatches
@@ -131,10 +131,10 @@ def with_kernels(name: str, kernels: tuple[str, str]) -> tuple[float, dict[str, 
     return learnt(after(small(name), chosen), small(name), torch.float32)
 
 
-def settings(graph: Graph, *passes: PassName) -> Settings:
+def settings(graph: Graph, *passes: PassName) -> PassSettings:
     """Return settings under which only the named passes run."""
     without = tuple(name for name in NAMES["train"] if name not in passes)
-    return Settings(activation_checkpointing=layers_of(graph), without=without)
+    return PassSettings(activation_checkpointing=layers_of(graph), without=without)
 
 
 @pytest.mark.parametrize(

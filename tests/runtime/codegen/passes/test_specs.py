@@ -19,7 +19,7 @@ from weft.blocks.kernels import attention_backends as backends
 from weft.blocks.kernels import linear as product
 from weft.graphs.ir.execution import KernelChoice
 from weft.graphs.ir.graph import Graph, RepeatNode
-from weft.graphs.passes.pipeline import NAMES, PassName, Settings, after
+from weft.graphs.passes.pipeline import NAMES, PassName, PassSettings, after
 from weft.graphs.passes.unpad import plan_unpad
 from weft.runtime.codegen.build import build
 
@@ -48,9 +48,9 @@ ATTENDING = [name for name in ENTRIES if name not in WITHOUT_ATTENTION]
 Results = dict[str, Tensor]
 
 
-def only(name: PassName, **settings: Any) -> Settings:
+def only(name: PassName, **settings: Any) -> PassSettings:
     """Return settings under which one pass runs."""
-    return Settings(without=tuple(one for one in NAMES["train"] if one != name), **settings)
+    return PassSettings(without=tuple(one for one in NAMES["train"] if one != name), **settings)
 
 
 @functools.cache

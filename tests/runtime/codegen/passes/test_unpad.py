@@ -28,7 +28,7 @@ from weft.graphs.ir.graph import Graph
 from weft.graphs.ir.value_type import ValueType, evaluate
 from weft.graphs.passes.checkpoint import checkpoint_activations
 from weft.graphs.passes.objective import counted_inputs
-from weft.graphs.passes.pipeline import Settings, after
+from weft.graphs.passes.pipeline import PassSettings, after
 from weft.graphs.passes.unpad import plan_unpad, unpad
 from weft.runtime import api
 from weft.runtime.codegen.build import build
@@ -352,7 +352,7 @@ def test_the_variable_length_kernel_gets_the_row_offsets(
     made = small(name)
     plan = plan_unpad(made)
     inputs, mask = batch_of(name, plan)
-    varlen_kernel = Settings(kernels=KernelChoice("torch", {"*": "varlen"}))
+    varlen_kernel = PassSettings(kernels=KernelChoice("torch", {"*": "varlen"}))
     plain, on_packed = models_of(made, after(made, varlen_kernel))
 
     cleaned = functools.partial(zero_padding, plan=plan, mask=mask)

@@ -67,7 +67,7 @@ def made_shards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     numbers: list[int] = []
     make = shards.Maker.make
 
-    def recorded(self: shards.Maker, piece: shards.Piece) -> None:
+    def recorded(self: shards.Maker, piece: shards.ShardText) -> None:
         numbers.append(piece.number)
         make(self, piece)
 

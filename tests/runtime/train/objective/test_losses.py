@@ -17,13 +17,13 @@ from weft.blocks.params import BEGIN
 from weft.graphs.passes.fuse import fuse
 from weft.runtime import api
 from weft.runtime.api import Silent
-from weft.runtime.checkpoint.curve import Piece, values_at
+from weft.runtime.checkpoint.curve import CurvePiece, values_at
 from weft.runtime.codegen.build import build
 from weft.runtime.data.segments import plan_segments
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.table import Batch
 from weft.runtime.train.context import TrainingContext, training_context
-from weft.runtime.train.device import Place
+from weft.runtime.train.device import RunDevice
 from weft.runtime.train.distributed.sampler import MicroBatches, seed_of, stream_micro_batches
 from weft.runtime.train.distributed.world import World
 from weft.runtime.train.history import read
@@ -48,7 +48,7 @@ from .test_training import resumed
 
 STILL = {"spec": "transformer-tiny", "params": {**SMALL, "dropout": 0.0}}
 READER = {"spec": "gpt2", "params": {**DECODER, "dropout": 0.0}}
-CPU = Place(torch.device("cpu"), torch.float32, reason="a test")
+CPU = RunDevice(torch.device("cpu"), torch.float32, reason="a test")
 
 
 def context_of(file: Path) -> TrainingContext:
@@ -296,7 +296,7 @@ def losses(folder: Path) -> list[float]:
 def test_a_value_is_linear_between_two_updates() -> None:
     """By hand: constant, a quarter, half, and constant."""
     written = ({"from": 1.0, "over": 10}, {"to": 3.0, "over": 4})
-    ramp = tuple(Piece.model_validate(piece) for piece in written)
+    ramp = tuple(CurvePiece.model_validate(piece) for piece in written)
     updates = (1, 10, 11, 12, 14, 99, None)
 
     values = [values_at({"rate": ramp, "fixed": 2.5}, n, 100) for n in updates]

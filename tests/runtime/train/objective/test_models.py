@@ -22,7 +22,7 @@ from weft.runtime.decode.decode import Request
 from weft.runtime.decode.predictors import mask_predict as decoding
 from weft.runtime.decode.predictors.mask_predict import mask_predict
 from weft.runtime.train.context import training_context
-from weft.runtime.train.device import Place, choose
+from weft.runtime.train.device import RunDevice, choose
 from weft.runtime.train.distributed.sampler import stream_micro_batches
 from weft.runtime.train.distributed.world import World
 from weft.runtime.train.history import read
@@ -386,7 +386,7 @@ def objective_run(root: Path, kind: Kind, decoder: str, **changes: Any) -> Run:
 def trainer_of(run: Run, folder: Path) -> Trainer:
     """Return a trainer before its first update."""
     torch.manual_seed(7)
-    place: Place = choose(run)
+    place: RunDevice = choose(run)
     context = training_context(plan_run(run, run.name), folder, place, World(), api.Silent())
     trainer = Trainer(context, resume=False)
     trainer.history.close()

@@ -13,8 +13,8 @@ import weft
 from weft.graphs.passes.pipeline import NAMES
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
-from weft.runtime.checkpoint.state import State
-from weft.runtime.train.device import Place, choose
+from weft.runtime.checkpoint.state import RunState
+from weft.runtime.train.device import RunDevice, choose
 from weft.runtime.train.history import read
 from weft.runtime.train.loss_scaling import LossScaling
 from weft.runtime.train.passes import Dropouts
@@ -156,7 +156,7 @@ def test_dropout_is_switched_off_and_on_again(tmp_path: Path, node: dict[str, ob
     assert not model(x=x)["y"].equal(model(x=x)["y"])
 
 
-HALF = Place(torch.device("cpu"), torch.float16, reason="a test")
+HALF = RunDevice(torch.device("cpu"), torch.float16, reason="a test")
 
 
 def updated(scaling: LossScaling, weight: torch.nn.Parameter, optimizer: Any) -> float:
@@ -177,7 +177,7 @@ def test_an_overflow_skips_the_update_and_halves_the_scale(fused: bool) -> None:
     """65,536 is above the largest float16, 65,504; 32,768 is not."""
     weight = torch.nn.Parameter(torch.ones(1, 1))
     optimizer = torch.optim.SGD([weight], lr=0.25, fused=fused)
-    scaling = LossScaling(HALF, State())
+    scaling = LossScaling(HALF, RunState())
 
     first = updated(scaling, weight, optimizer)
     assert (first, weight.item()) == (0.0, 1.0)
@@ -190,7 +190,7 @@ def test_an_overflow_skips_the_update_and_halves_the_scale(fused: bool) -> None:
 
 def test_gradients_that_overflow_at_every_scale_stop_the_run() -> None:
     """Without this the run would skip all its updates."""
-    state = State(loss_scale={**torch.amp.GradScaler("cpu").state_dict(), "scale": 1e-5})
+    state = RunState(loss_scale={**torch.amp.GradScaler("cpu").state_dict(), "scale": 1e-5})
 
     with pytest.raises(InputError, match="overflow float16 at every scale") as seen:
         LossScaling(HALF, state).refuse_too_small()
