@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from ...plugin import did_you_mean, pointer
 from ...specs.wording import describe
 from .body import EXAMPLE
-from .forms import RequestError, known_keys
+from .forms import RequestProblem, known_keys
 from .protocol.errors import error_body
 
 LOG = logging.getLogger("weft.serve")
@@ -41,11 +41,11 @@ _HELP = {
 
 
 def answer(
-    status: int, problems: Sequence[RequestError], headers: Mapping[str, str] | None = None
+    status: int, problems: Sequence[RequestProblem], headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
     """Return a response with the first problems, and the number of the others."""
     shown = [
-        RequestError(
+        RequestProblem(
             place=_cut(problem.place), problem=_cut(problem.problem), help=_cut(problem.help)
         )
         for problem in problems[:MOST]
@@ -53,7 +53,7 @@ def answer(
     if len(problems) > MOST:
         remainder = f"and {len(problems) - MOST:,} more errors"
         shown.append(
-            RequestError(place="", problem=remainder, help="correct the errors above first")
+            RequestProblem(place="", problem=remainder, help="correct the errors above first")
         )
     return JSONResponse(error_body([problem.model_dump() for problem in shown]), status, headers)
 
@@ -64,7 +64,7 @@ def _cut(text: str) -> str:
 
 def one_problem(status: int, problem: str, help_: str) -> JSONResponse:
     """Return a response with one problem of the request as a whole."""
-    return answer(status, [RequestError(place="", problem=problem, help=help_)])
+    return answer(status, [RequestProblem(place="", problem=problem, help=help_)])
 
 
 def busy(problem: str, later: int) -> JSONResponse:
@@ -86,12 +86,12 @@ def stopping() -> JSONResponse:
     return response
 
 
-def problems_of(errors: Iterable[Mapping[str, Any]]) -> list[RequestError]:
+def problems_of(errors: Iterable[Mapping[str, Any]]) -> list[RequestProblem]:
     """Convert validation errors of a body; each place is a JSON pointer."""
     return [_problem(error) for error in errors]
 
 
-def _problem(error: Mapping[str, Any]) -> RequestError:
+def _problem(error: Mapping[str, Any]) -> RequestProblem:
     where = [key[:_KEY] if isinstance(key, str) else key for key in error["loc"]]
     problem, help_ = describe(error), "see /openapi.json"
     if error["type"] == "extra_forbidden":
@@ -99,7 +99,7 @@ def _problem(error: Mapping[str, Any]) -> RequestError:
         help_ = did_you_mean(str(where[-1]), keys) or f"known: {', '.join(keys)}"
     elif not where:
         help_ = EXAMPLE
-    return RequestError(
+    return RequestProblem(
         place=pointer(*where),
         problem=problem,
         help=help_,

@@ -25,7 +25,7 @@ Unicode = Annotated[str, AfterValidator(_unicode)]
 """Text that can be encoded as UTF-8; JSON escapes may also spell unpaired surrogates."""
 
 
-class RequestError(BaseModel):
+class RequestProblem(BaseModel):
     """One error in a request."""
 
     model_config = _CONFIG
@@ -45,7 +45,7 @@ class Problems(BaseModel):
 
     error: str = Field(examples=["64 is more than the limit of 16"])
     """The first error."""
-    errors: list[RequestError]
+    errors: list[RequestProblem]
     """Every error."""
 
 
@@ -272,7 +272,7 @@ MOST: Mapping[str, float] = {
 
 def too_much(
     ask: Ask, search: PredictorSettings, defaults: PredictorSettings, limits: Limits
-) -> list[RequestError]:
+) -> list[RequestProblem]:
     """Return a problem for every value of a request that exceeds a limit.
 
     Args:
@@ -287,7 +287,7 @@ def too_much(
         if amount > most:
             problem = f"{amount:,} {unit}".rstrip() + f" is more than the limit of {most:,}"
             problems.append(
-                RequestError(place=location, problem=problem, help=f"use at most {most:,}")
+                RequestProblem(place=location, problem=problem, help=f"use at most {most:,}")
             )
 
     check("/source", "texts", len(ask.source), limits.texts)

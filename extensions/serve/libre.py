@@ -16,7 +16,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ...plugin import LinesSettings, MtdataSettings
-from .forms import Ask, RequestError, RequestOptions, Text, Unicode
+from .forms import Ask, RequestOptions, RequestProblem, Text, Unicode
 
 if TYPE_CHECKING:
     from ...plugin import Split
@@ -130,12 +130,12 @@ class LibreAsk(BaseModel):
         lines = [Text(text=line) for text in self.q for line in _lines(text)]
         return Ask(source=lines, **({"search": search} if search else {}))
 
-    def problems(self, languages: Languages | None) -> list[RequestError]:
+    def problems(self, languages: Languages | None) -> list[RequestProblem]:
         """Return a problem for each language that the model does not have."""
         if languages is None:
             return []
         return [
-            RequestError(
+            RequestProblem(
                 place=f"/{name}",
                 problem=f"'{value}' is not supported",
                 help=f"the model translates from {languages.source} to {languages.target}",
@@ -152,7 +152,9 @@ def _lines(text: str) -> list[str]:
     return _ENDS.split(text)[::2]
 
 
-def in_libre_places(problems: Sequence[RequestError], q: str | Sequence[str]) -> list[RequestError]:
+def in_libre_places(
+    problems: Sequence[RequestProblem], q: str | Sequence[str]
+) -> list[RequestProblem]:
     """Return problems of a request in the server's own form with their places in `q`.
 
     Args:

@@ -26,7 +26,7 @@ from ...runtime.decode.predictors.text import TextPredictor, row_of_line
 from ...runtime.model.records import Details, text_records
 from .answers import LOG
 from .batcher import Batcher, Cancelled, ClosedError, PendingSentences
-from .forms import Ask, RequestError, merged, too_much
+from .forms import Ask, RequestProblem, merged, too_much
 from .libre import Languages, languages_of
 from .limits import Limits
 from .metrics import Metrics
@@ -64,7 +64,7 @@ def _languages(model: Model) -> Languages | None:
 class RefusedError(Exception):
     """A rejected request, with the status of the response."""
 
-    def __init__(self, status: int, problems: Sequence[RequestError]) -> None:
+    def __init__(self, status: int, problems: Sequence[RequestProblem]) -> None:
         """Store the status and all problems."""
         super().__init__(status, *problems)
         self.status, self.problems = status, list(problems)
@@ -222,7 +222,7 @@ class Service:
         try:
             reading_source(self.model.graph, self.model.module)
         except InputError as error:
-            problem = RequestError(
+            problem = RequestProblem(
                 place="/alignment", problem=error.problem, help="set it to false"
             )
             raise RefusedError(422, [problem]) from None
@@ -232,12 +232,12 @@ class Service:
             return merged(self.default_strategy, ask.search, self.limits)
         except InputError as error:
             help_ = error.help or "see SearchOptions in /openapi.json"
-            problem = RequestError(place=str(error.location), problem=error.problem, help=help_)
+            problem = RequestProblem(place=str(error.location), problem=error.problem, help=help_)
             raise RefusedError(422, [problem]) from None
 
     def _too_long(
         self, ask: Ask, search: PredictorSettings
-    ) -> tuple[list[RequestError], list[int], int]:
+    ) -> tuple[list[RequestProblem], list[int], int]:
         """Return what is too much in tokens or work, the work of each text, and all tokens read."""
         predictor, most, problems = self.predictor, self.limits.tokens, []
         works: list[int] = []
@@ -252,10 +252,10 @@ class Service:
                     location = f"/source/{index}/{name}"
                     problem = f"{count:,} tokens is more than the limit of {most:,}"
                     help_ = "send its sentences separately" if name == "text" else "use less text"
-                    problems.append(RequestError(place=location, problem=problem, help=help_))
+                    problems.append(RequestProblem(place=location, problem=problem, help=help_))
         if (work := sum(works)) > self.limits.work and not problems:
             problems.append(
-                RequestError(
+                RequestProblem(
                     place="/source",
                     problem=f"the request needs an estimated work of {work:,}, more than the limit"
                     f" of {self.limits.work:,}",

@@ -22,7 +22,7 @@ from ...plugin import InputError
 from .answers import LOG, answer, busy, one_problem, problems_of, stopping
 from .batcher import ClosedError, FullError, PendingSentences
 from .body import BodyError, parse
-from .forms import Ask, RequestError
+from .forms import Ask, RequestProblem
 from .libre import Languages, LibreAsk, in_libre_form, in_libre_places
 from .limits import Limits
 from .service import Made, RefusedError, Service
@@ -52,7 +52,7 @@ def read_ask(payload: Any, limits: Limits, languages: Languages | None = None) -
     if isinstance(texts, list) and len(texts) > limits.texts:
         problem = f"{len(texts):,} texts is more than the limit of {limits.texts:,}"
         help_ = f"use at most {limits.texts:,}"
-        raise RefusedError(422, [RequestError(place=f"/{key}", problem=problem, help=help_)])
+        raise RefusedError(422, [RequestProblem(place=f"/{key}", problem=problem, help=help_)])
     try:
         if not libre:
             return Ask.model_validate(payload)
@@ -181,7 +181,7 @@ def _made(future: asyncio.Future[list[dict[str, Any]]]) -> Response:
     except ClosedError:
         return stopping()
     except InputError as error:
-        return answer(422, [RequestError(place="", problem=str(error.problem), help=error.help)])
+        return answer(422, [RequestProblem(place="", problem=str(error.problem), help=error.help)])
     except torch.OutOfMemoryError:  # the log says what the server needs
         help_ = "send shorter texts, or search with a smaller beam"
         return one_problem(500, "the model has too little memory for this text", help_)

@@ -481,7 +481,7 @@ def test_openapi_describes_every_field_and_gives_examples(served: Served) -> Non
     with served() as client:
         schema = client.get("/openapi.json").json()
         forms = schema["components"]["schemas"]
-        for form in ("Text", "RequestOptions", "Output", "Health", "Problem"):
+        for form in ("Text", "RequestOptions", "Output", "Health", "RequestProblem"):
             for name, field in forms[form]["properties"].items():
                 assert field.get("description"), (form, name)
         assert "default" not in forms["RequestOptions"]["properties"]["beam"]
