@@ -44,6 +44,11 @@ def opened(folder: Path) -> None:
         path.chmod(0o555 if path.is_dir() else 0o444)
 
 
+def times(folder: Path) -> dict[Path, int]:
+    """Return when each file below a folder was written, in nanoseconds."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
 def write_folders(base: Path) -> None:
     """Write the folders of the trials."""
     first = base / "open"
@@ -140,14 +145,13 @@ def mistakes(base: Path) -> list[str]:
     """Run all trials as this user; return what is wrong."""
     refused, allowed = trials(base)
     wrong = []
-    before = {path: path.stat().st_mtime_ns for path in (base / "own").rglob("*")}
+    before = times(base / "own")
     for words in refused:
         code, text = printed(words)
         good = code == 1 and DENIED in text and "Traceback" not in text
         print("refused" if good else f"WRONG, exit code {code}", shlex.join(words), flush=True)
         wrong += [] if good else [f"{shlex.join(words)}\n{text[-2000:]}"]
-    after = {path: path.stat().st_mtime_ns for path in (base / "own").rglob("*")}
-    wrong += [f"written: {path}" for path in after if after[path] != before.get(path)]
+    wrong += [f"written: {path}" for path, _ in times(base / "own").items() - before.items()]
     for words in allowed:
         code, text = printed(words)
         print("works" if code == 0 else f"WRONG, exit code {code}", shlex.join(words), flush=True)
@@ -208,13 +212,12 @@ def main() -> None:
     base = Path(tempfile.mkdtemp())
     try:
         write_folders(base)
-        files = {path: path.stat().st_mtime_ns for path in (base / "closed").rglob("*")}
+        before = times(base / "closed")
         opened(base / "open")
         (base / "closed").chmod(0o700 if os.geteuid() == 0 else 0)
         code = as_nobody(base) if os.geteuid() == 0 else bool(mistakes(base))
         (base / "closed").chmod(0o700)
-        written = {path: path.stat().st_mtime_ns for path in (base / "closed").rglob("*")}
-        if written != files:
+        if times(base / "closed") != before:
             sys.exit("the closed folder has changed")
     finally:
         for path in (base, *base.rglob("*")):

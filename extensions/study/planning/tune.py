@@ -15,6 +15,9 @@ from ..procedure import Tried
 from .base import Base, Run
 from .planned import Planned
 
+_OWNERS = {"seed": "seeds", "updates": "tune"}
+"""Setting of a run that a study determines, and the study's key for it."""
+
 
 def tried_by(study: StudySettings, row: Row) -> tuple[Tried, str]:
     """Return the values that a row tries and where they are written; none if it is not tuned."""
@@ -54,35 +57,11 @@ def wrong_tuning(study: StudySettings, base: Base, rows: Sequence[Planned]) -> I
     yield from _unmeasured(study, base, rows)
     if study.tune is None:
         return
-    owners = {"seed": "seeds", "updates": "tune"}
     counts = dict[str, int]()
-    for planned in rows:
-        row = planned.row
-        values, at = tried_by(study, row)
-        if not values:
-            continue
-        counts[row.name] = sum(1 for _ in trial_rows(study, row))
-        for name in values:
-            setters = [(row.at + pointer("set"), row.change.set), ("/set", study.set)]
-            for pointer_of, written in setters:
-                for path in written:
-                    if f"{path}.".startswith(f"{name}.") or f"{name}.".startswith(f"{path}."):
-                        yield Finding(
-                            code="Y10",
-                            at=pointer_of + pointer(path) if pointer_of == "/set" or row.at else at,
-                            problem=f"'{path}' is set, and '{name}' is tuned",
-                            evidence=(f"in the row '{row.name}'",),
-                            help='remove one of them, or set "tune": false in the row',
-                            source=base.study,
-                        )
-            if name in owners:
-                yield Finding(
-                    code="Y10",
-                    at=at + pointer(name),
-                    problem=f"the study determines '{name}' by its '{owners[name]}'",
-                    help="tune another setting",
-                    source=base.study,
-                )
+    for row in (planned.row for planned in rows):
+        if tried_by(study, row)[0]:
+            counts[row.name] = sum(1 for _ in trial_rows(study, row))
+            yield from _set_twice(study, base, row)
     if len(set(counts.values())) > 1:
         least, most = (pick(counts, key=lambda name: counts[name]) for pick in (min, max))
         yield Finding(
@@ -92,6 +71,31 @@ def wrong_tuning(study: StudySettings, base: Base, rows: Sequence[Planned]) -> I
             problem=f"the row '{most}' tries {counts[most]} combinations of values, and '{least}'"
             f" {counts[least]}: the row that tries more has the better chance",
             help="list equally many values in all rows, or limit 'trials'",
+            source=base.study,
+        )
+
+
+def _set_twice(study: StudySettings, base: Base, row: Row) -> Iterator[Finding]:
+    """Yield a finding for each setting that a row tries and that is set, or that a study sets."""
+    values, at = tried_by(study, row)
+    row_at = row.at + pointer("set") if row.at else ""
+    written = [(row_at, path) for path in row.change.set] + [("/set", path) for path in study.set]
+    for name, (set_at, path) in itertools.product(values, written):
+        if f"{path}.".startswith(f"{name}.") or f"{name}.".startswith(f"{path}."):
+            yield Finding(
+                code="Y10",
+                at=set_at + pointer(path) if set_at else at,
+                problem=f"'{path}' is set, and '{name}' is tuned",
+                evidence=(f"in the row '{row.name}'",),
+                help='remove one of them, or set "tune": false in the row',
+                source=base.study,
+            )
+    for name in filter(_OWNERS.get, values):
+        yield Finding(
+            code="Y10",
+            at=at + pointer(name),
+            problem=f"the study determines '{name}' by its '{_OWNERS[name]}'",
+            help="tune another setting",
             source=base.study,
         )
 
