@@ -219,7 +219,10 @@ def _command(model: Model, folder: str) -> str:
                 return f"weft {verb} {folder} < FILE"
     if answers is None:
         return f"weft show {folder}"
-    return f"weft {'parse' if answers == 'tree' else 'predict'} {folder} < FILE"
+    if answers == "tree":
+        return f"weft parse {folder} < FILE"
+    row = json.dumps(dict.fromkeys(model.answering.fields(), "..."), ensure_ascii=False)
+    return f"echo {shlex.quote(row)} | weft predict {folder}"
 
 
 def _code(result: Result) -> int:

@@ -146,6 +146,12 @@ class Answering:
         objective = self.checkpoint.objective
         return {} if objective is None or objective.deploy is None else feeds_of(objective)
 
+    def fields(self) -> list[str]:
+        """Return the fields of a row that the model reads."""
+        feeds = self._feeds()
+        names = dict.fromkeys(feeds.get(port, port) for port in self.checkpoint.graph.inputs)
+        return [self.columns[name].field for name in names if name in self.columns]
+
     def rows(self, test: str, root: str | None = None) -> list[dict[str, Any]]:
         """Return the raw values of a test set, by column.
 

@@ -19,6 +19,7 @@ from ...specs.files import write_beside
 from ...specs.findings import InputError, SpecError, did_you_mean
 from ...specs.layout import laid_out
 from ...specs.reader import read_json
+from ..data.readers.delimited import likely_delimiter, usual_delimiter
 from ..data.streams import ENDINGS
 from ..train.plan import plan_value
 from .held_out import aligned_rows, hold_out, table_rows
@@ -126,7 +127,8 @@ def new_run(
     read = [*chosen.columns] if reader in ("lines", "trees") else None
     # The sounds of a manifest are not looked at: it is a table.
     looked = {"audio": "csv"}.get(reader, reader)
-    looks = survey(lambda some: _split(looked, some, chosen, {}), paths["train"], read)
+    delimiter = _delimiter(paths["train"], looked)
+    looks = survey(lambda some: _split(looked, some, chosen, delimiter), paths["train"], read)
     by_column = {} if reader == "lines" else _fields(chosen, looks, fields or {}, reader)
     if fields and not by_column:
         raise InputError("the files have no fields", location="fields", help="leave them out")
@@ -243,16 +245,25 @@ def _reader(paths: Sequence[Path], task: ScaffoldTask) -> str:
 
 
 def _split(
-    reader: str, files: Sequence[str], task: ScaffoldTask, by_column: Mapping[str, str]
+    reader: str, files: Sequence[str], task: ScaffoldTask, settings: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the reader of files by its name, as in a run."""
     if reader == "lines":
         step = len(task.columns)
         return {reader: {column: [*files[at::step]] for at, column in enumerate(task.columns)}}
-    settings: dict[str, Any] = {"files": [*files], **(task.settings or {})}
-    if by_column.get("audio", "audio") != "audio":
-        settings["path"] = by_column["audio"]
-    return {reader: settings}
+    return {reader: {"files": [*files], **(task.settings or {}), **settings}}
+
+
+def _delimiter(paths: Sequence[Path], reader: str) -> dict[str, str]:
+    """Return the setting of the delimiter of tables in text, if it is not that of their names.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    if reader not in ("csv", "audio") or not paths:
+        return {}
+    delimiter = likely_delimiter(paths[0])
+    return {} if delimiter == usual_delimiter(paths[0]) else {"delimiter": delimiter}
 
 
 def _part(
@@ -260,7 +271,10 @@ def _part(
 ) -> dict[str, Any]:
     """Return the reader of a part of the data, whose files are below the root."""
     names = [path.resolve().relative_to(root).as_posix() for path in paths]
-    return _split(reader, names, task, by_column)
+    settings = _delimiter(paths, reader)
+    if (sounds := by_column.get("audio", "audio")) != "audio":
+        settings["path"] = sounds
+    return _split(reader, names, task, settings)
 
 
 def _fields(
@@ -285,6 +299,12 @@ def _fields(
     chosen = {column: column for column in task.columns if column in looks.fields} | {**fields}
     others = [field for field in looks.fields if field not in chosen.values()]
     missing = [column for column in task.columns if column not in chosen]
+    if len(looks.fields) < len(task.columns):
+        raise InputError(
+            f"a row has {len(looks.fields)} field, but needs {' and '.join(task.columns)}",
+            location="--train",
+            help=f"name other files; {_listed(looks)}",
+        )
     if missing and len(others) == len(missing) and task.reader == "table":
         # A text has more different words than classes or tags.
         others.sort(key=lambda field: len(looks.fields[field].words), reverse=True)
@@ -295,7 +315,23 @@ def _fields(
             location="--field",
             help=f"name it: --field {missing[0]}=NAME; {_listed(looks)}",
         )
+    _refuse_no_names(chosen, looks)
     return chosen
+
+
+def _refuse_no_names(chosen: Mapping[str, str], looks: Survey) -> None:
+    """Check that the first row of a table has the names of the fields, not the first record.
+
+    Raises:
+        InputError: the name of a field is also one of its values.
+    """
+    for column, field in chosen.items():
+        if field in looks.fields[field].texts:
+            raise InputError(
+                f"the first row has no names: {field!r} is also a value of '{column}'",
+                location="--train",
+                help=f"begin the file with a row of names, such as {','.join(chosen)}",
+            )
 
 
 def _listed(looks: Survey) -> str:
@@ -351,5 +387,5 @@ def _held_out(
     names = ("valid",) if paths["test"] else ("valid", "test")
     if reader in ("jsonl", "lines"):
         return hold_out(aligned_rows(train), train, count, folder, names)
-    rows = table_rows(train[0], "\t" if ".tsv" in train[0].name else ",", key)
+    rows = table_rows(train[0], likely_delimiter(train[0]), key)
     return hold_out(rows, train, count, folder, names, names=True)

@@ -29,7 +29,7 @@ class DelimitedReader(FilesReader):
         """
         path = self.path(part)
         csv.field_size_limit(sys.maxsize)
-        delimiter = self.settings.delimiter or _delimiter(path)
+        delimiter = self.settings.delimiter or usual_delimiter(path)
         rows = csv.reader(
             _texts(path),
             delimiter=delimiter,
@@ -71,11 +71,26 @@ class DelimitedReader(FilesReader):
             )
 
 
-def _delimiter(path: Path) -> str:
+def usual_delimiter(path: Path) -> str:
+    """Return what separates fields in a file of this name: a tab in .tsv, otherwise a comma."""
     name = path.name
     for ending in ENDINGS:
         name = name.removesuffix(ending)
     return "\t" if name.endswith(".tsv") else ","
+
+
+def likely_delimiter(path: Path) -> str:
+    """Return what separates the fields of a file, by its first row.
+
+    This is the usual one, unless it separates nothing there; then the one that separates most.
+
+    Raises:
+        InputError: the file cannot be read, or is not UTF-8.
+    """
+    usual = usual_delimiter(path)
+    header = next((line for line in _texts(path) if line.strip()), "")
+    numbers = {text: len(next(csv.reader([header], delimiter=text), ())) for text in DELIMITERS}
+    return usual if numbers[usual] > 1 else max(numbers, key=lambda text: numbers[text])
 
 
 def _refuse_header(

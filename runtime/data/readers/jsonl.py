@@ -73,7 +73,7 @@ def json_object(line: str, location: str) -> dict[str, Any]:
     Raises:
         InputError: the line is not a JSON object, or one of its objects has a key twice.
     """
-    value = json_value(line, location)
+    value = None if line.lstrip()[:1].isalnum() else json_value(line, location)
     if not isinstance(value, dict):
         help_ = 'write an object such as {"text": "..."} on each line'
         if isinstance(value, list):

@@ -7,6 +7,7 @@ import gzip
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -243,7 +244,8 @@ def test_a_training_ends_with_the_test_score_and_the_next_command(
     printed = capsys.readouterr().err
     assert "\ntest: 3 rows" in printed
     assert "kernels:" not in printed
-    assert printed.splitlines()[-1] == "next      weft predict outputs/classification < FILE"
+    command = """echo '{"text": "..."}' | weft predict outputs/classification"""
+    assert printed.splitlines()[-1] == f"next      {command}"
     Path("b.jsonl").write_text('{"text": "sun 5"}\n')
     assert main(["predict", "outputs/classification", "b.jsonl"]) == 0
     assert capsys.readouterr().out.strip() in ('"sun"', '"moon"')

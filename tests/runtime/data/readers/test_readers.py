@@ -119,6 +119,7 @@ def test_a_bad_csv_row_is_named(tmp_path: Path, content: str, problem: str, line
     [
         ("{\n", "the line is not JSON", ":1"),
         ("[1]\n", "not a JSON object", ":1"),
+        ("text,kind\n", "not a JSON object", ":1"),
         ('{"text": "a"}\n\n{"kind": 1}\n', "there is no field 'text'", ":3"),
         ('{"text": "a"}\n{"text": "b", "text": "c"}\n', "2 values have the key 'text'", ":2"),
         ('{"text": {"b": 1, "b": 1}}\n', "2 values have the key 'b'", ":1"),
