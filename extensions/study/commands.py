@@ -118,9 +118,29 @@ app = group(
     STUDIES,
     "study",
     "Train many variants of a run, and compare them with honest statistics.",
-    "weft study check my-study.json",
-    "weft study run my-study.json --processes 2",
+    "weft study new translation.json",
+    "weft study check translation-study.json",
+    "weft study run translation-study.json --processes 2",
 )
+
+
+@command("Commands", "weft study new translation.json", name="new", of=app)
+def new(
+    run: RunName,
+    *,
+    name: Annotated[
+        str | None, option("--name", "Name of the study. [default: that of the run with -study]")
+    ] = None,
+    out: Annotated[
+        str | None, out_option("The study file. [default: NAME.json beside the run]")
+    ] = None,
+) -> None:
+    """Write a study of a run, to edit: rows that fit its model, with comments."""
+    from .planning.draft import draft_study
+
+    path = shlex.quote(str(draft_study(run, name=name or "", out=out)))
+    terminal.notice("each row is one idea, which you edit. Next:")
+    print(f"weft study check {path}\nweft study run {path}")
 
 
 @command(

@@ -15,6 +15,7 @@ from ...specs.load import parse_overrides
 from .document import StudySettings
 from .jobs import PLAN, SEARCH_TASK, Job, jobs_of, open_plan, write_jobs, write_json
 from .loading import load_study, study_of
+from .planning.draft import draft_study
 from .planning.identity import DataDigests
 from .planning.plan import JobPlan, plan_study, with_choice, with_keys
 from .planning.planned import Planned
@@ -110,6 +111,21 @@ class Study:
         self.folder = Path(out) if out is not None else Path("outputs") / self.name
         self.source, self.overrides = str(name), dict(overrides or {})
         self._speed = None if gigaflops is None else gigaflops * 1e9
+
+    @classmethod
+    def new(cls, run: str | Path, *, name: str = "", out: str | Path | None = None) -> Study:
+        """Write a study of a run, to edit, and return it: rows that fit its model, with comments.
+
+        Args:
+            run: path of a run, or name of a shipped run.
+            name: name of the study; default: that of the run with `-study`.
+            out: the file to write, in the folder of the run, as by default: `NAME.json`.
+
+        Raises:
+            InputError: there is no such run, or the file exists or is elsewhere.
+            SpecError: the run has mistakes.
+        """
+        return cls(draft_study(run, name=name, out=out))
 
     def __repr__(self) -> str:
         """Return the name, the number of rows and seeds, and the folder."""
