@@ -38,6 +38,8 @@ RECORDS = ("decisions/", "studies/", "results.md", "reliability.md")
 """Pages that a search shows below those that say how something is done."""
 SHIM = "https://unpkg.com/iframe-worker/shim"
 """Where the theme's pages load this script from."""
+BADGE = re.compile(r"\[!\[([^]]*)\]\([^)]*\)\](\(\S*\))")
+"""A link with a picture of another host, which a page would ask for."""
 LINK = re.compile(r"(\]\(|<img src=\")(?![a-z]+:|#)([^)\s\"]+)")
 
 
@@ -122,7 +124,8 @@ def _tutorials() -> str:
     lines = []
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         title, _, text = "".join(_cells(path)[0]["source"]).partition("\n")
-        lines.append(f"- [{title.strip('# ')}]({path.stem}.md): {' '.join(text.split())}")
+        about = " ".join(BADGE.sub("", text).split())
+        lines.append(f"- [{title.strip('# ')}]({path.stem}.md): {about}")
     head = "# Tutorials\n\nEach is a notebook of `examples/notebooks/`, which the tests run.\n\n"
     return head + "\n".join(lines) + "\n"
 
@@ -139,7 +142,7 @@ def _notebook(path: Path) -> str:
     for cell in cells:
         source = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            parts.append(source)
+            parts.append(BADGE.sub(r"[\1]\2", source))
             continue
         parts.append(f"```python\n{source}\n```")
         parts += [text for output in cell["outputs"] for text in _output(output)]
