@@ -23,7 +23,8 @@ import numpy as np
 
 from ....specs.findings import InputError
 from ..folders import building
-from .arrays import AGAIN, Array, ArrayField, ArrayWriter, damaged, id_dtype
+from ..plans.lengths import LengthSummary, summarized
+from .arrays import AGAIN, Array, ArrayField, ArrayWriter, StoredLengths, damaged, id_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -214,23 +215,20 @@ class Corpus:
         """Return the number of rows."""
         return self._rows
 
-    def lengths(self, name: str) -> NDArray[np.int32]:
-        """Return the number of items in each row of a ragged array; shape (rows,).
-
-        Raises:
-            InputError: the offsets are damaged.
-        """
-        return self.arrays[name].lengths(self.folder / f"{name}.offsets")
-
     @property
     def starts(self) -> None:
         """None: only a table knows whether rows are segments of documents."""
         return
 
     @cached_property
-    def axes(self) -> dict[str, NDArray[np.int64]]:
+    def axes(self) -> dict[str, StoredLengths]:
         """Tokens of each row of each text column, including the end token."""
-        return {name: self.lengths(name).astype(np.int64) + 1 for name in self.columns}
+        return {name: self.arrays[name].lengths(1) for name in self.columns}
+
+    @cached_property
+    def summary(self) -> LengthSummary:
+        """What plans of batches must know of the lengths of all rows."""
+        return summarized(self.axes.values())
 
     def pair(self, row: int) -> tuple[NDArray[Any], ...]:
         """Return the ids of each text column of one row, without end tokens.
