@@ -1,21 +1,24 @@
 """Grid: positions for pictures with too many boxes for dot, whose time grows faster than they do.
 
-Each stack is one column of boxes in order of computation; wires that skip boxes bend around them.
+Each stack is one column of boxes in order of computation; wires that skip boxes go around them.
 Graphviz's `neato -n2` then draws what is placed here.
 """
 
 from __future__ import annotations
 
-from .labels import DETAIL, wrapped
-from .picture import MASKS, Box, Frame, Picture
-from .placement import Curve, PicturePlacement
+import bisect
 
-WIDE, GAP = 144.0, 22.0
-"""Width of a box and space between two boxes, in points."""
-_PAD, _BEND = 12.0, 70.0
-"""Space between a frame and its boxes, and beside a column for wires that bend."""
-_ARROW = 7.0
-"""Length of the head of an arrow."""
+from ...specs.json_tree import cells
+from .labels import DETAIL, TITLE, wrapped
+from .picture import MASKS, Box, Frame, Picture
+from .placement import PicturePlacement, Point, cornered
+
+WIDE, NARROW, GAP = 144.0, 132.0, 22.0
+"""Width of wide and narrow boxes, and space between two boxes, in points."""
+_PAD, _BESIDE = 16.0, 70.0
+"""Space between a frame and its boxes, and beside a column for wires."""
+_LANE, _STEP, _LINES = 11.0, 5.0, 5
+"""Distance of a wire from the boxes that it skips, of lines of others, and how many are apart."""
 
 
 def grid_positions(picture: Picture, label_lines: int) -> PicturePlacement:
@@ -27,47 +30,62 @@ def grid_positions(picture: Picture, label_lines: int) -> PicturePlacement:
     """
     placement = _Placer(picture, label_lines).positions()
     placement.height = max(placement.height, *(placement.rect(name)[3] for name in placement.at))
-    above = placement.above()
-    for (source, target), types in picture.wires.items():
-        near, arrow = above.get(source) == target, picture.boxes[target].shape != "join"
-        curve = _curve(placement, source, target, near=near, arrow=arrow)
-        for faint in {type_.kind in MASKS for type_ in types}:
+    wires = _Wires(picture, placement)
+    for source, target in wires.by_length():
+        types = picture.wires.get((source, target), ())
+        curve = cornered(wires.path(source, target), arrow=picture.boxes[target].shape != "join")
+        for faint in {type_.kind in MASKS for type_ in types} or {False}:
             placement.wires[source, target, faint] = [curve]
-    for source, target in picture.residuals:
-        curve = _curve(placement, source, target, near=False, arrow=True)
-        placement.wires[source, target, False] = [curve]
     return placement
 
 
-def _curve(
-    placement: PicturePlacement, source: str, target: str, *, near: bool, arrow: bool
-) -> Curve:
-    """Return the curve of a wire.
+class _Wires:
+    """The ways of wires between boxes in columns."""
 
-    Args:
-        placement: where the boxes are.
-        source: DOT name of the box where it begins.
-        target: DOT name of the box where it ends.
-        near: whether the target is directly above the source.
-        arrow: whether it has a head.
-    """
-    (x, y), (width, height) = placement.at[source], placement.size[source]
-    (to_x, to_y), (to_width, to_height) = placement.at[target], placement.size[target]
-    head = _ARROW if arrow else 0.0
-    if near:
-        start, end = (x, y + height / 2), (to_x, to_y - to_height / 2)
-        last = (to_x, end[1] - head)
-        points = [start, (x, (start[1] + last[1]) / 2), (x, (start[1] + last[1]) / 2), last]
-    elif x == to_x:
-        bend = x + max(width, to_width) / 2 + min(_BEND - 10, 40 + abs(to_y - y) / 30)
-        start, end = (x + width / 2, y), (to_x + to_width / 2, to_y)
-        points = [start, (bend, y), (bend, to_y), (end[0] + head, to_y)]
-    else:
-        side = 1 if to_x > x else -1
-        start, end = (x + side * width / 2, y), (to_x - side * to_width / 2, to_y)
-        middle = (start[0] + end[0]) / 2
-        points = [start, (middle, y), (middle, to_y), (end[0] - side * head, to_y)]
-    return Curve(points, end if arrow else None)
+    def __init__(self, picture: Picture, placement: PicturePlacement) -> None:
+        self.picture, self.placement = picture, placement
+        self.above, self.stacks = placement.above(), picture.stacks()
+        self.lanes: dict[float, list[list[tuple[float, float]]]] = {}
+        """The middle of a column, or its negative on the left, to the heights that are taken."""
+        self.trunks: dict[float, dict[str, int]] = {}
+        """The middle of a gap to the number of the line that the wires of a box share there."""
+
+    def by_length(self) -> list[tuple[str, str]]:
+        """Return the ends of all wires, the shortest first, which are nearest to their boxes."""
+        at = self.placement.at
+        ends = dict.fromkeys((*self.picture.wires, *self.picture.residuals))
+        return sorted(ends, key=lambda pair: abs(at[pair[1]][1] - at[pair[0]][1]))
+
+    def path(self, source: str, target: str) -> list[Point]:
+        """Return the corners of a wire: straight up, around boxes, or to another column."""
+        (x, y), (to_x, level) = self.placement.at[source], self.placement.at[target]
+        begin, end = self.placement.rect(source), self.placement.rect(target)
+        if x != to_x:
+            right = to_x > x
+            start, last = (begin[2], end[0]) if right else (begin[0], end[2])
+            middle = (start + last) / 2
+            lines = self.trunks.setdefault(middle, {})
+            number = lines.setdefault(source, len(lines)) % _LINES
+            middle += (number + 1) // 2 * (-1) ** number * _STEP
+            return [(start, y), (middle, y), (middle, level), (last, level)]
+        is_fork = self.picture.boxes[source].shape == "join"
+        start = y if is_fork else begin[3]
+        if self.above.get(source) == target and (source, target) in self.picture.wires:
+            return [(x, start), (x, end[1])]
+        turn = start if is_fork else start + _STEP
+        sign, edge = (-1, 0) if self.picture.side_of(target, self.stacks) == "left" else (1, 2)
+        lane = x + sign * (WIDE / 2 + _LANE + self._lane(sign * x, turn, level) * _PAD)
+        return [(x, start), (x, turn), (lane, turn), (lane, level), (end[edge], level)]
+
+    def _lane(self, side: float, low: float, high: float) -> int:
+        """Return the number of an upright line beside a column that no other wire has taken."""
+        lanes = self.lanes.setdefault(side, [[] for _ in range(_LINES)])
+        for number, lane in enumerate(lanes):
+            at = bisect.bisect(lane, (low, high))
+            if (not at or lane[at - 1][1] <= low) and (at == len(lane) or lane[at][0] >= high):
+                lane.insert(at, (low, high))
+                return number
+        return _LINES - 1
 
 
 class _Placer:
@@ -76,8 +94,11 @@ class _Placer:
     def __init__(self, picture: Picture, label_lines: int) -> None:
         self.picture, self.grid = picture, PicturePlacement()
         self.top = label_lines * 14.0 + 6.0
-        self.order = {name: index for index, name in enumerate(picture.boxes)}
-        self.first: dict[int, int] = {}
+        self.order: dict[str, float] = {name: at for at, name in enumerate(picture.boxes)}
+        for source, target in picture.wires:
+            if picture.boxes[source].shape == "join":  # a fork is below what reads it
+                self.order[source] = min(self.order[source], self.order[target] - 0.5)
+        self.first: dict[int, float] = {}
         """Identity of a frame to the order of its first box."""
 
     def positions(self) -> PicturePlacement:
@@ -85,7 +106,7 @@ class _Placer:
         picture, grid = self.picture, self.grid
         self._find_first(picture.root)
         depth = _depth(picture.root) - 1
-        pitch = WIDE + 2 * depth * _PAD + 2 * _BEND
+        pitch = WIDE + 2 * depth * _PAD + 2 * _BESIDE
         stacks = picture.stacks() or picture.inputs[:1]
         columns: list[list[str | Frame]] = [[] for _ in stacks or [""]]
         for item in self._items(picture.root):
@@ -114,7 +135,7 @@ class _Placer:
         items: list[str | Frame] = [*frame.boxes, *(f for f in frame.frames if id(f) in self.first)]
         return sorted(items, key=self._rank)
 
-    def _rank(self, item: str | Frame) -> int:
+    def _rank(self, item: str | Frame) -> float:
         return self.order[item] if isinstance(item, str) else self.first[id(item)]
 
     def _find_first(self, frame: Frame) -> None:
@@ -137,7 +158,7 @@ class _Placer:
         for item in items:
             y += GAP
             if isinstance(item, str):
-                height = _height(self.picture.boxes[item])
+                height = _size(self.picture.boxes[item])[1]
                 self._put(item, x, y + height / 2)
                 y += height
                 continue
@@ -149,22 +170,21 @@ class _Placer:
         return y
 
     def _put(self, name: str, x: float, y: float) -> None:
-        box = self.picture.boxes[name]
-        width = {"box": WIDE, "join": 2.0, "text": 60.0}.get(box.shape, WIDE * 0.8)
-        self.grid.at[name], self.grid.size[name] = (x, y), (width, _height(box))
+        self.grid.at[name], self.grid.size[name] = (x, y), _size(self.picture.boxes[name])
 
 
 def _depth(frame: Frame) -> int:
     return 1 + max(map(_depth, frame.frames), default=0)
 
 
-def _height(box: Box) -> float:
-    """Return about the height of a box."""
+def _size(box: Box) -> Point:
+    """Return about the width and height of a box."""
     if box.shape != "box":
-        return {"join": 2.0, "text": 20.0}.get(box.shape, 26.0)
+        return {"join": (2.0, 2.0), "text": (60.0, 20.0)}.get(box.shape, (WIDE * 0.8, 26.0))
     words = box.words
     small = ", ".join(filter(None, (words.params if box.lines else words.detail, *box.notes)))
-    lines = len(wrapped(small, DETAIL)) * bool(small) + box.frozen
-    lines += sum(len(wrapped(text, DETAIL)) for text in box.lines)
-    titles = len(wrapped(words.title, 20))
-    return 16.0 + 15.5 * titles + 12.5 * lines + 19.0 * (len(words.below) + len(words.above))
+    lines = [line for text in (small, *box.lines) if text for line in wrapped(text, DETAIL)]
+    titles = len(wrapped(words.title, TITLE))
+    rows = len(words.below) + len(words.above)
+    width = max(NARROW, *(5.0 * cells(line) + 10.0 for line in lines), 0.0)
+    return width, 14.0 + 12.5 * titles + 9.2 * (len(lines) + box.frozen) + 19.0 * rows

@@ -15,7 +15,7 @@ from ..ir.graph import Graph
 from ..ir.value_type import ValueType
 from .labels import SHARES, BoxText
 from .picture import Box, Frame, Picture, Shape, thin
-from .writer import Look, side_of
+from .writer import Look
 
 FIGURE = {
     "sinusoidal positions": "Positional Encoding",
@@ -244,7 +244,7 @@ def _place_positions(picture: Picture, stacks: list[str]) -> None:
         box = picture.boxes[name]
         if box.words.family != "position":
             continue
-        side = side_of(name, picture, stacks)
+        side = picture.side_of(name, stacks)
         title = box.words.title
         box.shape, wave, text = "sum", f"wave/{name}", f"text/{name}"
         box.words = replace(box.words, title="+")
@@ -263,6 +263,6 @@ def _count_beside(picture: Picture, frame: Frame, stacks: list[str]) -> None:
     name, count = f"copies/{frame.path}", frame.copies or 1
     if count > 1 and boxes:
         picture.boxes[name] = Box(words=BoxText(f"{count}×", "", "other"), shape="text")
-        picture.beside.append((name, frame.path, side_of(boxes[0], picture, stacks)))
+        picture.beside.append((name, frame.path, picture.side_of(boxes[0], stacks)))
     frame.title = "" if frame in picture.root.frames else frame.title
     frame.copies, frame.pattern, frame.note = None, "", ""

@@ -156,6 +156,11 @@ class Picture:
         used = {self.stack_of(box) for box in self.boxes if not box.startswith("input/")}
         return [box for box in self.inputs if box in used and not self.boxes[box].faint]
 
+    def side_of(self, box: str, stacks: list[str]) -> Side:
+        """Return the side of its stack that faces away from the other stacks."""
+        first = len(stacks) > 1 and self.stack_of(box) == stacks[0]
+        return "left" if first else "right"
+
     def crosses(self, source: str, target: str) -> bool:
         """Return whether a wire leads from one stack into attention or a frame of another."""
         frames = [frame_of(box).partition(".")[0] for box in (source, target)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -14,6 +14,10 @@ Wire = tuple[str, str, bool]
 Rect = tuple[float, float, float, float]
 """Left, lower, right and upper edge."""
 
+HEAD = 6.5
+"""Length of the head of an arrow."""
+_RADIUS, _SHORT = 4.0, 0.5
+"""Radius of a corner, and what is too short to be a line."""
 _POINTS = 72.0
 """Points in an inch, the unit of the sizes of dot."""
 
@@ -33,6 +37,46 @@ class Curve:
         """Return it as the attribute `pos` of an edge."""
         words = " ".join(f"{x:.1f},{y:.1f}" for x, y in self.points)
         return f"e,{self.tip[0]:.1f},{self.tip[1]:.1f} {words}" if self.tip else words
+
+
+def cornered(points: Iterable[Point], *, arrow: bool = True) -> Curve:
+    """Return straight lines from point to point, with round corners, as a curve.
+
+    >>> cornered([(0, 0), (0, 20)], arrow=False).points
+    [(0, 0), (0, 0), (0, 20), (0, 20)]
+    """
+    path = [*_turns(points)]
+    tip = path[-1] if arrow else None
+    if arrow:
+        path[-1] = _towards(path[-1], path[-2], HEAD)
+    curve = [path[0]]
+    for index, corner in enumerate(path[1:-1], start=1):
+        before, after = path[index - 1], path[index + 1]
+        radius = min(_RADIUS, _length(before, corner) / 2, _length(corner, after) / 2)
+        start, end = _towards(corner, before, radius), _towards(corner, after, radius)
+        curve += [curve[-1], start, start, corner, corner, end]
+    return Curve([*curve, curve[-1], path[-1], path[-1]], tip)
+
+
+def _turns(points: Iterable[Point]) -> Iterator[Point]:
+    """Yield the points at which a line begins, turns or ends."""
+    path = [*points]
+    path = [path[0], *(b for a, b in pairwise(path) if _length(a, b) > _SHORT)]
+    yield path[0]
+    for (a, b), (_, c) in pairwise(pairwise(path)):
+        if (b[0] - a[0]) * (c[1] - b[1]) != (b[1] - a[1]) * (c[0] - b[0]):
+            yield b
+    yield path[-1]
+
+
+def _length(a: Point, b: Point) -> float:
+    return abs(a[0] - b[0]) + abs(a[1] - b[1])
+
+
+def _towards(start: Point, end: Point, distance: float) -> Point:
+    """Return the point at a distance from one on a level or an upright line to another."""
+    share = min(1.0, distance / (_length(start, end) or 1.0))
+    return start[0] + (end[0] - start[0]) * share, start[1] + (end[1] - start[1]) * share
 
 
 @dataclass(slots=True)

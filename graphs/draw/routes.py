@@ -14,8 +14,8 @@ from itertools import pairwise
 from ...specs.json_tree import cells
 from .labels import wrapped
 from .picture import Frame, Picture, Side, thin
-from .placement import Curve, PicturePlacement, Point, Rect
-from .writer import Look, frame_label, side_of
+from .placement import HEAD, Curve, PicturePlacement, Point, Rect, cornered
+from .writer import Look, frame_label
 
 _LANE, _STEP, _LEVEL, _LANES = 12.0, 7.0, 5.0, 5
 """Distance of a wire from the boxes that it skips, of two upright wires, of two level ones, and
@@ -26,10 +26,6 @@ _UNDER = 9.0
 """Distance of a branch of a wire below the box that it enters."""
 _TYPE = 28.0
 """Distance of the type of a wire from the wire."""
-_RADIUS = 4.0
-"""Radius of a corner."""
-_HEAD = 6.5
-"""Length of the head of an arrow."""
 _NEAR = 1.5
 """Coordinates that differ by less are equal."""
 _MARK, _BESIDE = 13.0, 24.0
@@ -52,46 +48,6 @@ def route(picture: Picture, placement: PicturePlacement, look: Look) -> None:
     router.route_others()
     _Marks(router, look).arrange()
     _fit(placement)
-
-
-def cornered(points: Iterable[Point], *, arrow: bool = True) -> Curve:
-    """Return straight lines from point to point, with round corners, as a curve.
-
-    >>> cornered([(0, 0), (0, 20)], arrow=False).points
-    [(0, 0), (0, 0), (0, 20), (0, 20)]
-    """
-    path = [*_turns(points)]
-    tip = path[-1] if arrow else None
-    if arrow:
-        path[-1] = _towards(path[-1], path[-2], _HEAD)
-    curve = [path[0]]
-    for index, corner in enumerate(path[1:-1], start=1):
-        before, after = path[index - 1], path[index + 1]
-        radius = min(_RADIUS, _length(before, corner) / 2, _length(corner, after) / 2)
-        start, end = _towards(corner, before, radius), _towards(corner, after, radius)
-        curve += [curve[-1], start, start, corner, corner, end]
-    return Curve([*curve, curve[-1], path[-1], path[-1]], tip)
-
-
-def _turns(points: Iterable[Point]) -> Iterator[Point]:
-    """Yield the points at which a line begins, turns or ends."""
-    path = [*points]
-    path = [path[0], *(b for a, b in pairwise(path) if _length(a, b) > _NEAR / 3)]
-    yield path[0]
-    for (a, b), (_, c) in pairwise(pairwise(path)):
-        if (b[0] - a[0]) * (c[1] - b[1]) != (b[1] - a[1]) * (c[0] - b[0]):
-            yield b
-    yield path[-1]
-
-
-def _length(a: Point, b: Point) -> float:
-    return abs(a[0] - b[0]) + abs(a[1] - b[1])
-
-
-def _towards(start: Point, end: Point, distance: float) -> Point:
-    """Return the point at a distance from one on a level or an upright line to another."""
-    share = min(1.0, distance / (_length(start, end) or 1.0))
-    return start[0] + (end[0] - start[0]) * share, start[1] + (end[1] - start[1]) * share
 
 
 Segment = tuple[str, float, float, float]
@@ -214,12 +170,12 @@ class _Router:
         turn = start if is_join else (start[0], start[1] + _UNDER / 2)
         if self.picture.boxes[target].shape in ("text", "join"):
             return
-        self._go_around(source, target, side_of(target, self.picture, self.stacks), start, turn)
+        self._go_around(source, target, self.picture.side_of(target, self.stacks), start, turn)
 
     def _loop(self, result: str, entry: str) -> None:
         """Lead a carried value back to where it enters."""
         start = self._start(result)
-        side = _other(side_of(entry, self.picture, self.stacks))
+        side = _other(self.picture.side_of(entry, self.stacks))
         self._go_around(result, entry, side, start, (start[0], start[1] + _UNDER / 2))
 
     def _go_around(self, source: str, target: str, side: Side, start: Point, turn: Point) -> None:
@@ -306,7 +262,7 @@ class _Router:
         for under in [bottom - _UNDER - step for step in steps] + [
             top + _LEVEL + step for step in steps
         ]:
-            if top + _LEVEL / 2 < under < bottom - _HEAD:
+            if top + _LEVEL / 2 < under < bottom - HEAD:
                 yield [(x, top), (x, under), (entry, under), *last]
         around, to = self._around(source), self._around(target)
         over = max(top, around[3]) + _UNDER

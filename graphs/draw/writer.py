@@ -175,7 +175,7 @@ class _Writer:
 
     def _side(self, box: str) -> Side:
         """Return on which side of a stack its residual paths are drawn: away from the others."""
-        return side_of(box, self.picture, self.stacks)
+        return self.picture.side_of(box, self.stacks)
 
     def _write_wire(self, source: str, target: str, types: list[str], *, faint: bool) -> None:
         """Write one wire, or the branches of one that is placed."""
@@ -354,12 +354,6 @@ class _Writer:
 def is_large(picture: Picture) -> bool:
     """Return whether a picture is placed by `grid.py`: dot would take too long."""
     return len(picture.boxes) >= MANY
-
-
-def side_of(box: str, picture: Picture, stacks: list[str]) -> Side:
-    """Return the side of its stack that faces away from the other stacks."""
-    first = len(stacks) > 1 and picture.stack_of(box) == stacks[0]
-    return "left" if first else "right"
 
 
 def frame_lines(frame: Frame, width: int, small: float = 10) -> list[tuple[str, float]]:

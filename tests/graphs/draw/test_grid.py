@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,26 @@ def test_every_wire_leads_up_or_to_the_other_stack(picture: Picture) -> None:
         (x, y), (to_x, to_y) = grid.at[source], grid.at[target]
         assert to_y > y or to_x != x
     assert len({x for name, (x, _) in grid.at.items() if name.startswith("node/")}) == 2
+
+
+@pytest.mark.parametrize(("name", "residuals"), [("transformer-tiny", True), ("conv-s2s", False)])
+def test_wires_have_corners_and_cross_no_box(name: str, residuals: bool) -> None:
+    """Lines are level or upright, and forks are below what reads them; corners are round."""
+    graph = check(load(name).form, registry(), {"layers": 3} if residuals else {})
+    picture = lay_out_graph(graph, unfolded=True, residuals=residuals)
+    grid = grid_positions(picture, 2)
+
+    boxes = {name: grid.rect(name) for name in grid.at if picture.boxes[name].shape == "box"}
+    assert len(grid.wires) >= len(picture.wires)
+    for (source, target, _), [curve] in grid.wires.items():
+        points = [*curve.points, *([curve.tip] if curve.tip else [])]
+        for (x, y), (to_x, to_y) in pairwise(points):
+            assert min(abs(x - to_x), abs(y - to_y)) < 0.01 or abs(x - to_x) + abs(y - to_y) <= 8
+            for other, (west, low, east, high) in boxes.items():
+                if other not in (source, target) and abs(x - to_x) < 0.01:
+                    assert not (west < x < east and min(y, to_y) < high and max(y, to_y) > low)
+        if picture.boxes[source].shape == "join":
+            assert grid.at[source][1] < grid.at[target][1]
 
 
 def test_a_large_picture_of_every_copy_is_placed_without_dot(tmp_path: Path) -> None:
