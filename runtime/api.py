@@ -47,6 +47,7 @@ def prepare_run(
     processes: int | None = None,
     on: On = "local",
     log: Callable[[str], None] | None = None,
+    to: str | None = None,
 ) -> Prepared:
     """Prepare the tokenizers and tables of a run, or open them, and check that they fit.
 
@@ -58,13 +59,16 @@ def prepare_run(
             cluster as many as it takes.
         on: where: `local`, `ray`, `dask:ADDRESS`, `slurm`, or settings.
         log: called with single lines of text.
+        to: place to which the prepared data is uploaded: a folder, or an address such as
+            `s3://bucket/wmt`.
 
     Raises:
-        InputError: the data is invalid, or does not fit the objective.
+        InputError: the data is invalid, a place cannot be reached, or the data does not fit
+            the objective.
         SpecError: the run or its objective has mistakes.
     """
     run, objective = plan.required()
-    prepared = prepared_data(run, folder, report, processes=processes, on=on, log=log)
+    prepared = prepared_data(run, folder, report, processes=processes, on=on, log=log, to=to)
     with_prepared(objective, prepared)
     return prepared
 

@@ -19,9 +19,7 @@ class LayerNormParams(Params):
 
     eps: Epsilon = LAYER_NORM_EPS
     """Added to the variance."""
-    weight: Flag = True
-    """Whether the vectors are scaled by a learned weight; without one, they are not shifted."""
-    bias: Annotated[Flag, Needs("weight", (True,))] = True
+    bias: Flag = True
     """Whether the vectors are shifted by a learned bias."""
 
 
@@ -30,8 +28,6 @@ class RmsNormParams(Params):
 
     eps: Epsilon = LAYER_NORM_EPS
     """Added to the mean square."""
-    weight: Flag = True
-    """Whether the vectors are scaled by a learned weight."""
 
 
 def _signature(_: LayerNormParams, __: frozenset[str]) -> Signature:
@@ -51,14 +47,12 @@ def _rms_signature(_: RmsNormParams, __: frozenset[str]) -> Signature:
 
 
 def _rms_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    return {"weight": (arguments["d_model"],)} if arguments.get("weight", True) else {}
+    return {"weight": (arguments["d_model"],)}
 
 
 def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    weights = _rms_weights(arguments)
-    if weights and arguments.get("bias", True):
-        weights["bias"] = weights["weight"]
-    return weights
+    shape = (arguments["d_model"],)
+    return {"weight": shape, "bias": shape} if arguments.get("bias", True) else {"weight": shape}
 
 
 LAYER_NORM = BlockType(

@@ -254,7 +254,7 @@ def _trained(job: Job, run: Run, task: dict[str, Any]) -> Result:
     """Train the run of a job, or continue it."""
     folder = job.folder / "train"
     shared = job.folder.parents[1] / "prepared" / str(task["prepared"])
-    prepare(run.data, run.tokenizers, shared)
+    shared = prepare(run.data, run.tokenizers, shared).folder
     begun = bool(checkpoints(folder))
     if not begun and folder.is_dir():  # stopped before its first checkpoint
         shutil.rmtree(folder)

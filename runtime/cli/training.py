@@ -55,7 +55,11 @@ def demo(
     run_demo(Path(out), updates=updates)
 
 
-@command(TRAINING, "weft prepare multi30k-en-de --set data.root=DIR")
+@command(
+    TRAINING,
+    "weft prepare multi30k-en-de --set data.root=DIR",
+    "weft prepare multi30k-en-de --set data.root=DIR --to s3://BUCKET/PATH",
+)
 def prepare(
     run: RunName,
     *,
@@ -71,6 +75,15 @@ def prepare(
         ),
     ] = None,
     on: On = "local",
+    to: Annotated[
+        str | None,
+        option(
+            "--to",
+            "Also upload the prepared data, without the training text, to a folder or a bucket, "
+            "such as s3://BUCKET/PATH. The report has its address, for data.prepared of runs "
+            "anywhere.",
+        ),
+    ] = None,
 ) -> None:
     """Build a run's tokenizers and binary corpus, and print a report of dropped rows.
 
@@ -78,7 +91,7 @@ def prepare(
     deviation of its lengths.
     """
     from .. import api
-    from ..data.plans.updates import lengths_in_updates
+    from ..data.planning import lengths_in_updates
     from ..system.lock import locked
     from ..train.plan import plan_named
 
@@ -89,13 +102,14 @@ def prepare(
     reporter = terminal.Reporter()
     with locked(folder), reporter.shown():
         prepared = api.prepare_run(
-            plan, folder, reporter.prepared, processes=processes, on=on, log=reporter.log
+            plan, folder, reporter.prepared, processes=processes, on=on, log=reporter.log, to=to
         )
     lengths = lengths_in_updates(
         prepared.train, settings.batch_at(1), settings.seed, settings.batches_at(1)
     )
     update = {} if lengths is None else {"update": lengths._asdict()}
-    print(json.dumps({**prepared.report, **update}, indent=2))
+    address = {} if prepared.address is None else {"prepared": prepared.address}
+    print(json.dumps({**prepared.report, **update, **address}, indent=2))
 
 
 @command(

@@ -2,10 +2,12 @@
 
 A prepared folder:
 
-    prepared.json            fingerprint of settings and files, report
+    prepared.json            fingerprint of settings and files, report; of data from elsewhere,
+                             its manifest
     NAME.model, ...          tokenizers, see `vocabularies.py`
     NAME.classes.json        classes of a column
     train/, valid/           tables, see `shards/corpus.py`
+    files/                   of data from elsewhere, the files of `valid` and of the test sets
 
 Test data is not prepared; it is read from its files for evaluation.
 """
@@ -14,14 +16,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...specs.files import sha256_of
 from ...specs.findings import InputError, did_you_mean
+from ...specs.wording import SettingError
 from ..system.cores import cores
 from ..system.executors.executor import On, settings_of
 from .columns.column_settings import TextSettings
@@ -30,10 +34,14 @@ from .folders import remove_leftover, resuming
 from .preparation import Preparation, Report
 from .readers.split import reader_of
 from .records import fields_of, values_of
-from .settings import FileTokenizerSettings
-from .shards.arrays import AGAIN
+from .settings import FileTokenizerSettings, checked_store, split_address
+from .shards.arrays import AGAIN, damaged
 from .shards.corpus import Corpus
 from .shards.shards import SHARD
+from .store.cache import fetched
+from .store.manifest import MANIFEST, Manifest, manifest_name
+from .store.stores import Store, store_at
+from .store.upload import refuse_unwritable, upload
 from .table import Table
 from .text_files import resolve
 from .vocabularies import vocabularies_of
@@ -45,7 +53,9 @@ if TYPE_CHECKING:
     from .table_settings import DataSettings, Tokenizers
 
 FORMAT = 2
-MARKER = "prepared.json"
+MARKER = MANIFEST
+FILES = "files"
+"""Folder of prepared data from elsewhere with the files of `valid` and of the test sets."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +80,8 @@ class Prepared:
     """SHA-256 digest of the training rows."""
     files: Mapping[str, bytes]
     """Files that a checkpoint needs to use the model: tokenizers and classes, by name."""
+    address: str | None = None
+    """Where it was uploaded to; the setting `data.prepared` of a run anywhere."""
 
     def text(
         self, split: str, most: int | None = None, source: str | None = None
@@ -97,6 +109,7 @@ def prepare(
     processes: int | None = None,
     on: On = "local",
     log: Callable[[str], None] | None = None,
+    to: str | None = None,
 ) -> Prepared:
     """Train the tokenizers and write the tables, or open existing prepared data.
 
@@ -104,6 +117,9 @@ def prepare(
     with the same names, sizes and modification times; otherwise it is replaced.
     The folder is replaced only when the preparation is complete.  A killed call
     leaves `.NAME.work` next to the folder, and the next call resumes from it.
+
+    With `data.prepared`, the data is fetched into the cache instead, once for all runs; see
+    `store/cache.py`.
 
     Args:
         data: columns, files and filter.
@@ -114,17 +130,26 @@ def prepare(
             cluster as many as it takes.  The result does not depend on it.
         on: where they are tokenized: `local`, `ray`, `dask:ADDRESS`, `slurm`, or settings.
         log: called with single lines of text.
+        to: store to which the prepared data is uploaded, a folder or an address such as
+            `s3://bucket/wmt`: tables, tokenizers, and the files of `valid` and of the test sets.
 
     Raises:
         InputError: a file is missing or invalid, columns do not align, the vocabulary size does
-            not fit the text, no training row is left, or the folder is damaged or contains
-            something else.
+            not fit the text, no training row is left, the folder is damaged or contains
+            something else, or a store cannot be reached or has other data.
     """
     folder = Path(folder)
     progress, write_log = report or _ignore, log or _ignore
     if processes is not None and processes < 1:
         raise InputError(f"{processes} is not a valid number of processes", help="give 1 or more")
     local = settings_of(on).type == "local"
+    store = None if to is None else _writable(to)
+    if data.prepared is not None:
+        if processes is not None or not local:
+            msg = "the data is prepared already, so there is no work for processes"
+            raise InputError(msg, location="#/data/prepared", help="leave them out, or remove it")
+        prepared = _fetched(data, tokenizers, progress, write_log)
+        return _uploaded(prepared, tokenizers, store, progress)
     columns = columns_of(data.columns, {})
     for name in data.test:  # fail now rather than after training
         for _ in records_of(data, name, columns):
@@ -134,7 +159,8 @@ def prepare(
         existing = _read_marker(folder)
         if existing["fingerprint"] == fingerprint:
             remove_leftover(folder)
-            return _open(folder, existing, data, tokenizers)
+            prepared = _open(folder, existing, data, tokenizers)
+            return _uploaded(prepared, tokenizers, store, progress)
         write_log(f"{folder}: text, settings or the format have changed; preparing the data again")
     with resuming(folder, MARKER, f"{fingerprint} {SHARD}", write_log) as (work, fresh):
         # Another process may have finished it while this one waited.
@@ -148,13 +174,135 @@ def prepare(
                 "digest": folder_digest(fresh / "train"),
             }
             (fresh / MARKER).write_text(json.dumps(marker, indent=2) + "\n")
-    return _open(folder, _read_marker(folder), data, tokenizers)
+    prepared = _open(folder, _read_marker(folder), data, tokenizers)
+    return _uploaded(prepared, tokenizers, store, progress)
+
+
+def _writable(to: str) -> Store:
+    """Return a store for an upload.
+
+    Raises:
+        InputError: it is no store, or nothing can be written there.
+    """
+    try:
+        store = store_at(checked_store(to))
+    except SettingError as error:
+        raise InputError(str(error), location=to, help=error.help) from error
+    refuse_unwritable(store)
+    return store
+
+
+def _uploaded(
+    prepared: Prepared, tokenizers: Tokenizers, store: Store | None, progress: Report
+) -> Prepared:
+    """Upload prepared data, and return it with its address.
+
+    Raises:
+        InputError: the store cannot be reached or written.
+    """
+    if store is None:
+        return prepared
+    inner = [path for split in ("train", "valid") for path in (prepared.folder / split).iterdir()]
+    files = {path.relative_to(prepared.folder).as_posix(): path for path in inner}
+    files |= {name: prepared.folder / name for name in prepared.files}
+    data = prepared.data
+    for split in (data.valid, *data.test.values()):
+        for name, path in reader_of(split, data.root).contents().items():
+            if not Path(name).is_absolute():  # a corpus that mtdata fetches
+                files[f"{FILES}/{os.path.normpath(name)}"] = path
+    digest = upload(
+        files,
+        store,
+        progress,
+        settings=_settings(data, tokenizers),
+        report=prepared.report,
+        digest=prepared.digest,
+    )
+    return replace(prepared, address=f"{store.address.rstrip('/')}/{manifest_name(digest)}")
+
+
+def _fetched(
+    data: DataSettings, tokenizers: Tokenizers, progress: Report, log: Callable[[str], None]
+) -> Prepared:
+    """Open prepared data from elsewhere.
+
+    Raises:
+        InputError: it cannot be reached, is damaged, or was prepared with other settings.
+    """
+    store, digest = _store_of(data)
+    settings = _settings(data, tokenizers)
+
+    def accept(manifest: Manifest) -> None:
+        if other := [key for key in settings if manifest.settings.get(key) != settings[key]]:
+            raise InputError(
+                f"the data was prepared with other settings: {', '.join(other)}",
+                location="#/data/prepared",
+                help="take these settings from the run that prepared it, or prepare the data of"
+                " this run: weft prepare RUN --to PLACE",
+            )
+
+    def check(folder: Path, manifest: Manifest) -> None:
+        opened = _open(
+            folder, manifest.model_dump(by_alias=True), _with_files(data, folder), tokenizers
+        )
+        texts = {name: column for name, column in opened.columns.items() if column.has_text}
+        sizes = {
+            name: opened.vocabularies[column.settings.tokenizer].vocab_size
+            for name, column in texts.items()
+        }
+        for table in (opened.train, opened.valid):
+            table.corpus.refuse_unknown_ids(sizes)
+        if folder_digest(folder / "train") != manifest.digest:
+            raise damaged(folder / MANIFEST, "has another digest than the table of 'train'")
+
+    copy = fetched(store, digest, accept=accept, check=check, tell=progress, log=log)
+    located = _with_files(data, copy.folder)
+    return replace(
+        _open(copy.folder, copy.manifest.model_dump(by_alias=True), located, tokenizers),
+        address=data.prepared,
+    )
+
+
+def _store_of(data: DataSettings) -> tuple[Store, str]:
+    """Return the store of the prepared data of a run, and the digest of its manifest.
+
+    Raises:
+        InputError: a folder is outside of the root, or a package is not installed.
+    """
+    address, digest = split_address(str(data.prepared))
+    if "://" not in address:
+        address = str(resolve(data.root, address))
+    return store_at(address), digest
+
+
+def _with_files(data: DataSettings, folder: Path) -> DataSettings:
+    """Return the settings of data whose files are in a prepared folder."""
+    return data.model_copy(update={"root": str(folder / FILES), "prepared": None})
+
+
+def located(data: DataSettings) -> DataSettings:
+    """Return the settings with the root below which the files of `valid` and the test sets are.
+
+    It is in the cache if the data is prepared elsewhere, from where it is fetched.
+
+    Raises:
+        InputError: it cannot be fetched.
+    """
+    if data.prepared is None:
+        return data
+    store, digest = _store_of(data)
+    copy = fetched(
+        store, digest, accept=_ignore, check=_ignore, tell=_ignore, log=_ignore, part=FILES
+    )
+    return _with_files(data, copy.folder)
 
 
 def records_of(
     data: DataSettings, split: str, columns: Mapping[str, Column], source: str | None = None
 ) -> Iterator[Record]:
     """Yield the records of a split with the fields of some columns.
+
+    Prepared data from elsewhere has all splits but `train`.
 
     Args:
         data: columns and files.
@@ -168,8 +316,14 @@ def records_of(
     splits = {"train": data.train, "valid": data.valid, **data.test}
     if split not in splits:
         raise InputError(f"there is no split '{split}'", help=did_you_mean(split, splits))
+    if split == "train" and data.prepared is not None:
+        raise InputError(
+            "prepared data has no training text",
+            location="#/data/prepared",
+            help="set data.root to the folder of the text, and data.prepared to null",
+        )
     records = splits[split] if source is None else splits[split].sources[source]
-    reader, fields = reader_of(records, data.root), fields_of(columns)
+    reader, fields = reader_of(records, located(data).root), fields_of(columns)
     for part in range(reader.parts()):
         yield from reader.records(part, fields)
 
@@ -248,6 +402,19 @@ def _read_marker(folder: Path) -> dict[str, Any]:
     return marker
 
 
+def _settings(data: DataSettings, tokenizers: Tokenizers) -> dict[str, Any]:
+    """Return the settings that determine the prepared data, besides the content of files."""
+    return {
+        "columns": {name: column.prepared() for name, column in data.columns.items()},
+        "tokenizers": {
+            name: tokenizer.model_dump(mode="json") for name, tokenizer in tokenizers.items()
+        },
+        "train": data.train.model_dump(mode="json", by_alias=True),
+        "valid": data.valid.model_dump(mode="json", by_alias=True),
+        "filter": data.filter.model_dump(mode="json"),
+    }
+
+
 def _fingerprint(data: DataSettings, tokenizers: Tokenizers) -> str:
     """Return a hash of everything that determines the prepared data.
 
@@ -272,12 +439,8 @@ def _fingerprint(data: DataSettings, tokenizers: Tokenizers) -> str:
             stats[file] = (stat.st_size, stat.st_mtime_ns)
     contents: dict[str, Any] = {
         "format": FORMAT,
-        "columns": {name: column.prepared() for name, column in data.columns.items()},
-        "tokenizers": {
-            name: tokenizer.model_dump(mode="json") for name, tokenizer in tokenizers.items()
-        },
+        **_settings(data, tokenizers),
         "readers": readers,
-        "filter": data.filter.model_dump(mode="json"),
         "files": stats,
     }
     return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()

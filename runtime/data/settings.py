@@ -6,6 +6,7 @@ The settings are plain data; this module opens no files.  The columns of the dat
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self
@@ -39,6 +40,57 @@ def possible_path(path: str) -> str:
 
 PathText = Annotated[str, AfterValidator(possible_path)]
 """A path of a file or folder as text."""
+STORES = ("s3", "gs", "memory")
+"""Protocols of stores of prepared data that are not folders: addresses of other protocols could
+make a run that somebody else wrote send requests to any server."""
+_OBJECT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=-]*(/[A-Za-z0-9_][A-Za-z0-9_.=-]*)*")
+_MANIFEST = re.compile(r"/[0-9a-f]{64}\.json")
+
+
+def checked_store(text: str) -> str:
+    """Return the address of a store of prepared data: a folder, or a bucket and a path in it.
+
+    Raises:
+        SettingError: no prepared data is written or read there.
+    """
+    protocol, mark, path = text.partition("://")
+    if not mark:
+        return possible_path(text)
+    if protocol not in STORES:
+        listed = ", ".join(f"{name}://" for name in STORES)
+        problem = f"addresses that begin with '{protocol}://' are not opened"
+        raise SettingError(problem, help_=f"write the path of a folder, or one of {listed}")
+    if not _OBJECT.fullmatch(path):
+        problem = "not a bucket and a path in it"
+        help_ = f"write {protocol}://BUCKET/PATH with letters, digits and '_.=-'"
+        raise SettingError(problem, help_=help_)
+    return text
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """Return the store of prepared data, and the SHA-256 of its manifest.
+
+    Args:
+        address: `PLACE/DIGEST.json`, as `weft prepare RUN --to PLACE` prints it.
+
+    Raises:
+        SettingError: it is no such address.
+    """
+    name = _MANIFEST.search(address[-len("/.json") - 64 :])
+    if name is None or len(address) == len(name[0]):
+        problem = "not the address of prepared data, which ends with the SHA-256 of its manifest"
+        raise SettingError(problem, help_="write what 'weft prepare RUN --to PLACE' printed")
+    store = checked_store(address[: -len(name[0])])
+    return store, name[0].removeprefix("/").removesuffix(".json")
+
+
+def _checked_address(address: str) -> str:
+    split_address(address)
+    return address
+
+
+PreparedAddress = Annotated[str, AfterValidator(_checked_address)]
+"""Address of prepared data as text."""
 Language = Annotated[str, Field(pattern=r"^[a-z]{3}(_[A-Za-z]+){0,2}$")]
 """ISO 639-3 language code, optionally followed by a script and a region."""
 

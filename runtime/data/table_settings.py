@@ -18,6 +18,7 @@ from .settings import (
     FilterSettings,
     Name,
     PathText,
+    PreparedAddress,
     Settings,
     Stage,
     SymbolSettings,
@@ -34,6 +35,9 @@ class DataSettings(Settings):
 
     root: PathText = "."
     """Folder that must contain every file, after resolving links."""
+    prepared: PreparedAddress | None = None
+    """Address of data that `weft prepare RUN --to PLACE` has prepared, in a folder below `root` or
+    a bucket: it is used instead of the files of the splits."""
     columns: dict[Name, AnyColumn] = Field(min_length=1)
     """Columns by name."""
     train: Split

@@ -167,7 +167,7 @@ class Answering:
 
         data = self.run.data
         if root is not None:
-            data = data.model_copy(update={"root": root})
+            data = data.model_copy(update={"root": root, "prepared": None})
         records = records_of(data, test, self.columns)
         return [values_of(self.columns, record) for record in records]
 

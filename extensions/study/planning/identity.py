@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ....plugin import FileTokenizerSettings, Graph, canonical, reader_of, resolve, weights_digest
+from ....runtime.data.settings import split_address
 from ....specs.files import sha256_of
 from .base import Run
 
@@ -49,7 +50,9 @@ def signature(run: Run, graph: Graph) -> str:
         if not inner[name]:
             del inner[name]
     settings["data"] = {
-        key: value for key, value in settings["data"].items() if key not in ("root", "test")
+        key: value
+        for key, value in settings["data"].items()
+        if key not in ("root", "test", "prepared")
     }
     return digest_of({"graph": _nameless(canonical(graph)), "run": settings})
 
@@ -123,7 +126,7 @@ class DataDigests:
         files = [
             tokenizer
             for tokenizer in run.tokenizers.values()
-            if isinstance(tokenizer, FileTokenizerSettings)
+            if isinstance(tokenizer, FileTokenizerSettings) and run.data.prepared is None
         ]
         return [
             *digests,
@@ -133,6 +136,9 @@ class DataDigests:
     def _split(self, run: Run, split: str) -> tuple[str, dict[str, Any], dict[str, str]]:
         """Return the name and the settings of the reader of a split, and digests of its files."""
         settings = {"train": run.data.train, "valid": run.data.valid, **run.data.test}[split]
+        if run.data.prepared is not None:  # the address has the digest of all files
+            digest = digest_of([split, split_address(run.data.prepared)[1]])
+            return settings.reader, {}, {"": digest}
         reader = reader_of(settings, run.data.root)
         files = {key: self._file(path) for key, path in sorted(reader.contents().items())}
         return settings.reader, dict(reader.options), files

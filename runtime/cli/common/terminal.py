@@ -336,8 +336,9 @@ class Reporter:
         self.console.print(printable(text), markup=False)
 
     def prepared(self, stage: str, done: int, total: int | None) -> None:
-        """Report how many rows of a preparation stage are done, and the speed."""
-        self._counted(f"prepare {stage}", done, total, "rows")
+        """Report how many rows of a preparation stage are done, or MiB, and the speed."""
+        unit = "MiB" if stage in ("fetch", "upload") else "rows"
+        self._counted(f"prepare {stage}", done, total, unit)
 
     def synthesized(self, done: int, total: int) -> None:
         """Report how many rows a checkpoint answered, and the speed."""

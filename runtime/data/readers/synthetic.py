@@ -107,7 +107,8 @@ class SyntheticReader(Reader):
                 raise self._damaged(path.name) from error
             if self.provenance["files"].get(path.name) != digest:
                 raise self._damaged(path.name)
-        return {**self.files(), self.settings.folder: self.folder / PROVENANCE}
+        provenance = {f"{self.settings.folder}/{PROVENANCE}": self.folder / PROVENANCE}
+        return {**self.files(), **provenance}
 
     def lines(self, fields: Sequence[str]) -> list[tuple[Path, ...]]:
         """Return the files of some fields.

@@ -14,6 +14,7 @@ operating system reads only the used parts.
 from __future__ import annotations
 
 import json
+import re
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -23,8 +24,7 @@ import numpy as np
 
 from ....specs.findings import InputError
 from ..folders import building
-from ..plans.lengths import LengthSummary, summarized
-from .arrays import AGAIN, Array, ArrayField, ArrayWriter, StoredLengths, damaged, id_dtype
+from .arrays import AGAIN, STRIDE, Array, ArrayField, ArrayWriter, damaged, id_dtype, number_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 HEADER = "header.json"
 SIDES = ("source", "target")
+_NAME = re.compile(r"\w[\w.]*")
 
 
 class CorpusWriter:
@@ -162,7 +163,7 @@ class Corpus:
         """Content of `header.json`."""
         self.report: dict[str, Any] = dict(header["report"])
         """How the corpus was made: rows read, kept and dropped."""
-        rows, ids = int(header["pairs"]), ArrayField(np.dtype(header["dtype"]).str, ragged=True)
+        rows, ids = int(header["pairs"]), ArrayField(number_dtype(header["dtype"]), ragged=True)
         self.columns: tuple[str, ...] = tuple(header["tokens"])
         """Names of the text columns."""
         entries = [(name, ids, int(items)) for name, items in header["tokens"].items()]
@@ -170,6 +171,8 @@ class Corpus:
             (name, ArrayField.of(entry), int(entry["items"]))
             for name, entry in header.get("arrays", {}).items()
         ]
+        if not all(_NAME.fullmatch(name) for name, _, _ in entries):
+            raise damaged(folder / HEADER, "has the name of a file elsewhere")
         self.arrays: dict[str, Array] = {
             name: Array.open(folder, name, kind, rows, items) for name, kind, items in entries
         }
@@ -215,20 +218,39 @@ class Corpus:
         """Return the number of rows."""
         return self._rows
 
+    def lengths(self, name: str) -> NDArray[np.int32]:
+        """Return the number of items in each row of a ragged array; shape (rows,).
+
+        Raises:
+            InputError: the offsets are damaged.
+        """
+        return self.arrays[name].lengths(self.folder / f"{name}.offsets")
+
+    def refuse_unknown_ids(self, sizes: Mapping[str, int]) -> None:
+        """Check the numbers of a corpus that somebody else wrote.
+
+        Args:
+            sizes: vocabulary size of each text column.
+
+        Raises:
+            InputError: an id is none of the vocabulary, or offsets decrease.
+        """
+        for name, array in self.arrays.items():
+            if array.kind.ragged:
+                self.lengths(name)
+            blocks = range(0, len(array.items), STRIDE) if name in self.columns else ()
+            if any(array.items[n : n + STRIDE].max() >= sizes[name] for n in blocks):
+                raise damaged(self.folder / f"{name}.bin", "has ids that its tokenizer lacks")
+
     @property
     def starts(self) -> None:
         """None: only a table knows whether rows are segments of documents."""
         return
 
     @cached_property
-    def axes(self) -> dict[str, StoredLengths]:
+    def axes(self) -> dict[str, NDArray[np.int64]]:
         """Tokens of each row of each text column, including the end token."""
-        return {name: self.arrays[name].lengths(1) for name in self.columns}
-
-    @cached_property
-    def summary(self) -> LengthSummary:
-        """What plans of batches must know of the lengths of all rows."""
-        return summarized(self.axes.values())
+        return {name: self.lengths(name).astype(np.int64) + 1 for name in self.columns}
 
     def pair(self, row: int) -> tuple[NDArray[Any], ...]:
         """Return the ids of each text column of one row, without end tokens.

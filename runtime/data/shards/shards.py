@@ -284,28 +284,21 @@ def is_whole(path: Path) -> bool:
         return False
 
 
-def header_of(path: Path) -> dict[str, Any]:
-    """Return the header of a complete shard."""
-    with path.open("rb") as file:
-        header: dict[str, Any] = json.loads(file.readline())
-    return header
-
-
-def read_shard(path: Path, *, texts: bool = True) -> Shard:
+def read_shard(path: Path, *, only_hashes: bool = False) -> Shard:
     """Read a complete shard.
 
     Args:
         path: shard file.
-        texts: whether to read the ids, the lengths and the stored texts, which are else empty.
+        only_hashes: skip the ids and lengths, which are then empty.
     """
     with path.open("rb") as file:
         header = json.loads(file.readline())
         rows, tokens = header["counts"]["kept"], header["tokens"]
         dtype, sizes = np.dtype(header["dtype"]), header["bytes"]
-        if not texts:
+        if only_hashes:
             skipped = sum(tokens) * dtype.itemsize + len(tokens) * rows * LENGTH.itemsize
             file.seek(skipped, io.SEEK_CUR)
-            tokens, sizes = [], []
+            rows, tokens, sizes = 0, [], []
 
         def taken(count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
             return np.frombuffer(file.read(count * dtype.itemsize), dtype)
@@ -313,7 +306,7 @@ def read_shard(path: Path, *, texts: bool = True) -> Shard:
         ids = [taken(count, dtype) for count in tokens]
         lengths = [taken(rows, LENGTH) for _ in tokens]
         hashes = taken(header["hashes"], HASH)
-        keep_mask = taken(header["mask"], np.dtype(np.bool_))
+        keep_mask = taken(0 if only_hashes else header["mask"], np.dtype(np.bool_))
         blobs = [taken(count, np.dtype(np.uint8)) for count in sizes]
         raws = [(blob, taken(rows, LENGTH)) for blob in blobs]
     return Shard(header["counts"], ids, lengths, hashes, keep_mask, raws)

@@ -9,8 +9,8 @@ from ....graphs.passes.objective import trained_models
 from ....graphs.passes.unpad import plan_unpad
 from ....specs.findings import Finding, InputError, pointer
 from ...data.columns.column_settings import TextSettings
-from ...data.plans.mixture import ends_of
 from ...data.readers.split import reader_of
+from ...data.shards.mixture import ends_of
 from ...data.streams import ENDINGS
 from ..run import Run
 
@@ -63,7 +63,7 @@ def _batches_in_epoch(run: Run) -> float | None:
     """Return the number of batches in an epoch by the sizes of the files; None if unknown."""
     texts = [column for column in run.data.columns.values() if isinstance(column, TextSettings)]
     rows_are_cut = any(column.block or column.segment for column in texts)
-    if not texts or rows_are_cut:
+    if not texts or rows_are_cut or run.data.prepared is not None:
         return None
     tokens = 0.0
     for source in run.data.train.by_place().values():

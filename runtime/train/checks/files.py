@@ -23,8 +23,11 @@ from ..run import Run
 def wrong_files(run: Run) -> Iterator[Finding]:
     """Yield a finding for each file of a split that is missing, empty or outside the data root.
 
-    Of text files, the first record is read as well.
+    Of text files, the first record is read as well.  Data that is prepared elsewhere is not
+    fetched.
     """
+    if run.data.prepared is not None:  # the files are with the prepared data
+        return
     root = Path(run.data.root)
     sources = run.data.sources()
     if not root.is_dir() and not all(source.settings.fetched for source in sources.values()):

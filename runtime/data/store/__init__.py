@@ -1,0 +1,1 @@
+"""Prepared data that travels: named by its content, in a folder or a bucket, and cached locally."""
