@@ -1,109 +1,116 @@
-"""Measure speed, memory and size of preparing a corpus as large as WMT's.
+"""Measure processor time, memory and disk of preparing a corpus as large as WMT's.
 
-Generates parallel text whose sentence lengths are lognormal and whose words follow Zipf's law,
-runs `weft prepare` on it in its own process, and monitors that process and its descendants in
-/proc (Linux).  Then opens the corpus in a new process and times the first batch of an epoch.
+Generates parallel text whose sentence lengths are lognormal and whose words follow Zipf's law, a
+tenth of it twice, runs `weft prepare` on it in its own process, and monitors that process, its
+descendants (in /proc, Linux) and its folder.
 
-    python benchmarks/prepare.py --pairs 5000000 --processes 2
+    python benchmarks/prepare.py --pairs 500000 2000000 --processes 1 2 --compression plain gzip
 
-takes about 10 minutes on 2 cores and 4 GB of disk; the text is removed at the end.
+prepares each number of pairs with each number of processes and each compression, and prints one
+line of JSON for each; the files are removed.  Two million pairs take a few minutes on two cores and
+2 GB of disk.  Processor time is that of all processes, so other work on the machine changes it
+little.
 """
 
 from __future__ import annotations
 
 import argparse
+import bz2
+import gzip
 import json
+import lzma
+import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 WORDS = 200_000
 """Vocabulary of each side, in words."""
 BLOCK = 50_000
 """Pairs generated at a time."""
-EVERY = 0.1
-"""Seconds between memory measurements."""
-EPOCH = """
-import sys, time
-began = time.perf_counter()
-from weft.runtime.data.planning import stream_plans
-from weft.runtime.data.settings import BatchSettings
-from weft.runtime.data.shards.corpus import Corpus
-imported = time.perf_counter()
-corpus = Corpus.open(sys.argv[1])
-settings = BatchSettings(tokens=int(sys.argv[2]))
-epoch, position, rows = next(stream_plans(corpus, settings, 1))
-[corpus.pair(int(row)) for row in rows]
-print(time.perf_counter() - imported)
-"""
+REPEATED = 10
+"""Every so many lines, one is a repetition of an earlier block's line."""
+EVERY = 0.5
+"""Seconds between measurements of memory and disk."""
+OPENERS: dict[str, Callable[..., IO[str]]] = {
+    "plain": open,
+    "gzip": gzip.open,
+    "bzip2": bz2.open,
+    "xz": lzma.open,
+}
+"""What opens a text file to write; weft recognizes the compression by the content."""
 
 
 def words(letters: str, vowels: str) -> list[str]:
     """Return generated words, short words first, because frequent words are short."""
     syllables = [a + b for a in letters for b in vowels]
-    base, made = len(syllables), []
+    base, generated = len(syllables), []
     for number in range(WORDS):
-        rest, word = number, ""
+        remainder, word = number, ""
         while True:
-            word += syllables[rest % base]
-            rest = rest // base - 1
-            if rest < 0:
+            word += syllables[remainder % base]
+            remainder = remainder // base - 1
+            if remainder < 0:
                 break
-        made.append(word)
-    return made
+        generated.append(word)
+    return generated
 
 
-def write_text(folder: Path, pairs: int, seed: int = 1) -> None:
+def write_text(folder: Path, pairs: int, open_text: Callable[..., IO[str]]) -> None:
     """Write training and validation text of both sides."""
-    rng = np.random.default_rng(seed)
+    random = np.random.default_rng(1)
     sides = {"en": words("bcdfghjklmnp", "aeiou"), "de": words("rstvwzhklmng", "aeiouäöü")}
     for split, count in (("train", pairs), ("valid", 2000)):
-        files = {side: (folder / f"{split}.{side}").open("w") for side in sides}
+        files = {side: open_text(folder / f"{split}.{side}", "wt") for side in sides}
+        before: dict[str, list[str]] = {side: [] for side in sides}
         for start in range(0, count, BLOCK):
             size = min(BLOCK, count - start)
-            lengths = np.clip(rng.lognormal(3.0, 0.6, size), 1, 180)
-            for side, known in sides.items():
-                own = np.maximum(1, lengths * rng.lognormal(0.0, 0.15, size)).astype(np.int64)
+            lengths = np.clip(random.lognormal(3.0, 0.6, size), 1, 180)
+            for side, vocabulary in sides.items():
+                counts = np.maximum(1, lengths * random.lognormal(0.0, 0.15, size)).astype(int)
                 # Zipf's law: the logarithm of a rank is uniform.
-                ranks = (WORDS ** rng.random(int(own.sum()))).astype(np.int64) - 1
-                text, begin = [known[rank] for rank in ranks.tolist()], 0
-                lines = []
-                for length in own.tolist():
+                ranks = (WORDS ** random.random(int(counts.sum()))).astype(np.int64) - 1
+                text, begin, lines = [vocabulary[rank] for rank in ranks.tolist()], 0, []
+                for length in counts.tolist():
                     lines.append(" ".join(text[begin : begin + length]))
                     begin += length
+                repeated = before[side][:size:REPEATED]
+                lines[: len(repeated) * REPEATED : REPEATED] = repeated
                 files[side].write("\n".join(lines) + "\n")
+                before[side] = before[side] or lines
         for file in files.values():
             file.close()
 
 
 class Watch:
-    """Monitors the memory of a process and its descendants until it ends."""
+    """Monitors the memory of a process and its descendants, and a folder, until it ends."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.process = process
-        self.peak = self.peak_resident = self.most = 0
-        self.at = 0.0
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        """Start to monitor."""
+        self.process, self.folder = process, folder
+        self.memory = self.main = self.processes = self.disk = 0
+        """Most kB of memory (PSS) of all processes and of the first one, most processes, and most
+        bytes in the folder."""
         self._thread = threading.Thread(target=self._look)
         self._thread.start()
 
     def _look(self) -> None:
-        began = time.monotonic()
         while self.process.poll() is None:
-            found = [_memory(pid) for pid in _family(self.process.pid)]
-            shared = sum(pss for pss, _ in found)
-            if shared > self.peak:
-                self.peak, self.at = shared, time.monotonic() - began
-            self.peak_resident = max(self.peak_resident, sum(rss for _, rss in found))
-            self.most = max(self.most, len(found))
+            pids = [*_family(self.process.pid)]
+            self.memory = max(self.memory, sum(map(_memory, pids)))
+            self.main = max(self.main, _memory(self.process.pid))
+            self.processes = max(self.processes, len(pids))
+            self.disk = max(self.disk, _bytes_in(self.folder))
             time.sleep(EVERY)
 
     def join(self) -> None:
@@ -115,50 +122,37 @@ def _family(pid: int) -> Iterator[int]:
     """Yield a process and its descendants."""
     yield pid
     try:
-        below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        children = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
     except OSError:
         return
-    for child in below:
+    for child in " ".join(children).split():
         yield from _family(int(child))
 
 
-def _memory(pid: int) -> tuple[int, int]:
-    """Return the PSS and RSS of a process, in kB."""
+def _memory(pid: int) -> int:
+    """Return the memory of a process in kB, of which shared pages count in part (PSS)."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
-        return 0, 0
-    known = {line.split(":")[0]: line.split()[1] for line in lines[1:]}
-    return int(known.get("Pss", 0)), int(known.get("Rss", 0))
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
 
 
-def main() -> None:
-    """Generate the text, prepare it, and print the measurements."""
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--pairs", type=int, default=5_000_000)
-    options.add_argument("--processes", type=int, default=2)
-    options.add_argument("--vocabulary", type=int, default=37_000)
-    options.add_argument(
-        "--tokens",
-        type=int,
-        default=25_000,
-        help="tokens per batch, for the start of an epoch (default: %(default)s)",
-    )
-    options.add_argument("--folder", help="working folder (default: a temporary folder)")
-    options.add_argument("--out", help="JSON file for the measurements")
-    given = options.parse_args()
-    with tempfile.TemporaryDirectory(dir=given.folder) as made:
-        found = measure(Path(made), given)
-    print(json.dumps(found, indent=2))
-    if given.out:
-        Path(given.out).write_text(json.dumps(found, indent=2) + "\n")
+def _bytes_in(folder: Path) -> int:
+    """Return the bytes of all files below a folder, some of which may disappear meanwhile."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += (Path(path) / name).stat().st_blocks * 512
+            except OSError:
+                continue
+    return total
 
 
-def measure(folder: Path, given: argparse.Namespace) -> dict[str, object]:
-    """Return the measurements of one preparation."""
-    began = time.perf_counter()
-    write_text(folder, given.pairs)
-    run = {
+def run_of(folder: Path, vocabulary: int) -> dict[str, Any]:
+    """Return a run that prepares the text in a folder."""
+    return {
         "format": 1,
         "name": "drill",
         "objective": "translation",
@@ -172,51 +166,61 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, object]:
             "valid": {"lines": {"source": ["valid.en"], "target": ["valid.de"]}},
             "filter": {"max_length": 250, "duplicates": "drop"},
         },
-        "tokenizers": {"tokenizer": {"type": "bpe", "vocab_size": given.vocabulary}},
+        "tokenizers": {"tokenizer": {"type": "bpe", "vocab_size": vocabulary}},
     }
-    (folder / "drill.json").write_text(json.dumps(run))
-    text_bytes = sum(path.stat().st_size for path in folder.glob("train.*"))
-    print(
-        f"text generated: {text_bytes / 1e6:,.0f} MB, {time.perf_counter() - began:.0f} s",
-        flush=True,
-    )
-    command = ["prepare", str(folder / "drill.json"), "--out", str(folder / "out")]
-    began = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "weft", *command, "--processes", str(given.processes)]
-    )
-    watch = Watch(process)
-    if process.wait():
-        sys.exit(1)
-    seconds = time.perf_counter() - began
-    watch.join()
-    prepared = folder / "out" / "prepared"
-    report = json.loads((prepared / "prepared.json").read_text())["report"]
-    starts = [
-        float(
-            subprocess.run(
-                [sys.executable, "-c", EPOCH, str(prepared / "train"), str(given.tokens)],
-                check=True,
-                capture_output=True,
-                text=True,
-            ).stdout
+
+
+def measure(run: Path, pairs: int, processes: int) -> dict[str, object]:
+    """Return the measurements of one preparation."""
+    with tempfile.TemporaryDirectory(dir=run.parent) as name:
+        out = Path(name)
+        command = ["prepare", str(run), "--out", str(out), "--processes", str(processes)]
+        before, began = os.times(), time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "weft", *command], stdout=subprocess.DEVNULL
         )
-        for _ in range(3)
-    ]
-    return {
-        "pairs": given.pairs,
-        "processes": given.processes,
-        "text MB": round(text_bytes / 1e6),
-        "seconds": round(seconds, 1),
-        "pairs per second": round(given.pairs / seconds),
-        "most processes": watch.most,
-        "peak MB, all processes (PSS)": round(watch.peak / 1024),
-        "peak MB, all processes (RSS)": round(watch.peak_resident / 1024),
-        "peak at second": round(watch.at),
-        "corpus MB": round(sum(p.stat().st_size for p in prepared.rglob("*.*")) / 1e6),
-        "epoch start seconds": [round(each, 2) for each in starts],
-        "report": report,
-    }
+        watch = Watch(process, out)
+        if process.wait():
+            sys.exit(f"weft {' '.join(command)} failed")
+        seconds, after = time.perf_counter() - began, os.times()
+        watch.join()
+        prepared = out / "prepared"
+        report = json.loads((prepared / "prepared.json").read_text())["report"]["train"]
+        cpu = sum(after[2:4]) - sum(before[2:4])
+        return {
+            "CPU seconds": round(cpu),
+            "pairs per CPU second": round(pairs / cpu),
+            "seconds": round(seconds),
+            "most processes": watch.processes,
+            "peak MB of all processes (PSS)": round(watch.memory / 1024),
+            "peak MB of the main process (PSS)": round(watch.main / 1024),
+            "peak MB on disk": round(watch.disk / 1e6),
+            "prepared MB": round(_bytes_in(prepared) / 1e6),
+            "kept": report["kept"],
+            "dropped": report["dropped"],
+        }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Generate text, prepare it, and print the measurements."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--pairs", type=int, nargs="+", default=[2_000_000])
+    options.add_argument("--processes", type=int, nargs="+", default=[2])
+    options.add_argument("--compression", nargs="+", choices=OPENERS, default=["plain"])
+    options.add_argument("--vocabulary", type=int, default=37_000)
+    options.add_argument("--folder", help="working folder (default: a temporary folder)")
+    settings = options.parse_args(arguments)
+    for pairs, compression in product(settings.pairs, settings.compression):
+        with tempfile.TemporaryDirectory(dir=settings.folder) as name:
+            folder = Path(name)
+            write_text(folder, pairs, OPENERS[compression])
+            run = folder / "drill.json"
+            run.write_text(json.dumps(run_of(folder, settings.vocabulary)))
+            text = sum(path.stat().st_size for path in folder.glob("train.*"))
+            for processes in settings.processes:
+                sizes = {"pairs": pairs, "compression": compression, "processes": processes}
+                measured = measure(run, pairs, processes)
+                print(json.dumps({**sizes, "text MB": round(text / 1e6), **measured}), flush=True)
 
 
 if __name__ == "__main__":

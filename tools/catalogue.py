@@ -24,6 +24,7 @@ from weft.graphs.draw.writer import write as dot_of
 from weft.graphs.ir.block_type import BlockType
 from weft.graphs.ir.graph import Graph, Part
 from weft.graphs.ir.traverse import visits
+from weft.graphs.passes.merge import merged
 from weft.runtime.spec.check import graph_of
 from weft.specs.files import write_beside
 from weft.specs.reader import SHIPPED, read_json
@@ -115,7 +116,7 @@ def form_of(graph: Graph) -> str:
         form = "decoder"
     else:
         form = "encoder"
-    parts = (visit.part for visit in visits(graph.root) if isinstance(visit.part, Part))
+    parts = (visit.part for visit in visits(merged(graph).root) if isinstance(visit.part, Part))
     words = {word for part in parts if (word := _word(part))}
     return f"{form}: {', '.join(sorted(words)) or 'pointwise'}"
 

@@ -416,6 +416,7 @@ def _bound(signature: Signature, types: Mapping[str, ValueType]) -> Bound:
 
 MERGED_ATTENTION = BlockType(
     name="merged_attention",
+    mixes="attention",
     doc="Attention whose nodes have been merged: softmax(factor q k^T + bias) v.",
     source="Vaswani et al. 2017, section 3.2.1",
     signature=lambda _, __: Signature(inputs=(), outputs=()),

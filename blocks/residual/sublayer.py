@@ -19,7 +19,9 @@ class LayerNormParams(Params):
 
     eps: Epsilon = LAYER_NORM_EPS
     """Added to the variance."""
-    bias: Flag = True
+    weight: Flag = True
+    """Whether the vectors are scaled by a learned weight; without one, they are not shifted."""
+    bias: Annotated[Flag, Needs("weight", (True,))] = True
     """Whether the vectors are shifted by a learned bias."""
 
 
@@ -28,6 +30,8 @@ class RmsNormParams(Params):
 
     eps: Epsilon = LAYER_NORM_EPS
     """Added to the mean square."""
+    weight: Flag = True
+    """Whether the vectors are scaled by a learned weight."""
 
 
 def _signature(_: LayerNormParams, __: frozenset[str]) -> Signature:
@@ -47,12 +51,14 @@ def _rms_signature(_: RmsNormParams, __: frozenset[str]) -> Signature:
 
 
 def _rms_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    return {"weight": (arguments["d_model"],)}
+    return {"weight": (arguments["d_model"],)} if arguments.get("weight", True) else {}
 
 
 def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    shape = (arguments["d_model"],)
-    return {"weight": shape, "bias": shape} if arguments.get("bias", True) else {"weight": shape}
+    weights = _rms_weights(arguments)
+    if weights and arguments.get("bias", True):
+        weights["bias"] = weights["weight"]
+    return weights
 
 
 LAYER_NORM = BlockType(

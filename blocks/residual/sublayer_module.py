@@ -20,9 +20,9 @@ class LayerNorm(nn.LayerNorm):
     Source: Ba et al. 2016, section 3.
     """
 
-    def __init__(self, d_model: int, eps: float, *, bias: bool = True) -> None:
-        """Create the scale and the shift, [D] each."""
-        super().__init__(d_model, eps=eps, bias=bias)
+    def __init__(self, d_model: int, eps: float, *, weight: bool = True, bias: bool = True) -> None:
+        """Create the scale, if `weight`, and with it the shift, if `bias`, [D] each."""
+        super().__init__(d_model, eps=eps, elementwise_affine=weight, bias=bias)
 
     def initialize(self, generator: torch.Generator) -> None:  # noqa: ARG002 - the contract
         """Start with scale 1 and shift 0."""
@@ -39,17 +39,17 @@ class RMSNorm(nn.RMSNorm):
     Source: Zhang and Sennrich 2019, section 4.
     """
 
-    def __init__(self, d_model: int, eps: float) -> None:
-        """Create the scale, [D]."""
-        super().__init__(d_model, eps=eps)
+    def __init__(self, d_model: int, eps: float, *, weight: bool = True) -> None:
+        """Create the scale, [D], if `weight`."""
+        super().__init__(d_model, eps=eps, elementwise_affine=weight)
 
     def initialize(self, generator: torch.Generator) -> None:  # noqa: ARG002 - the contract
         """Start with scale 1."""
         self.reset_parameters()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalize x [..., D] in the dtype of the weight."""
-        return super().forward(x.to(self.weight.dtype))
+        """Normalize x [..., D] in the dtype of the weight, if there is one."""
+        return super().forward(x if self.weight is None else x.to(self.weight.dtype))
 
 
 class Residual(nn.Module):

@@ -232,15 +232,17 @@ def within_limits(root: Scope, findings: FindingSet) -> bool:
 
 
 def ignored_inputs(spec: SpecForm) -> dict[str, set[str]]:
-    """Return the inputs of templates that only other copies of a repeat need to read.
+    """Return the inputs of templates that repeats demand, whether or not they read them.
 
-    All copies get the same wires: a template that replaces single copies may ignore any, and that
-    of the others those which one of these reads.
+    A value is carried to become an output of the repeat, so each copy has it as an input.  All
+    copies get the same wires: a template that replaces single copies may ignore any, and that of
+    the others those which one of these reads.
     """
     ignored: dict[str, set[str]] = {}
     scopes = [spec.nodes, *(template.nodes for template in spec.blocks.values())]
     for node in (node for scope in scopes for node in scope.values()):
         if isinstance(node, RepeatedTemplate):
+            ignored.setdefault(node.block, set()).update(node.carry)
             for name in spec.blocks.keys() & {*node.instead.values()} - {node.block}:
                 template = spec.blocks[name]
                 wires = (wire for inner in template.nodes.values() for wire in inner.in_.values())

@@ -20,8 +20,10 @@ class RunState(_Stored):
 
     update: Count = 0
     epoch: Count = 0
+    chunk: Count = 0
+    """Number of chunks of the epoch that have been used; data of a few million rows is one."""
     position: Count = 0
-    """Number of batches of the epoch that have been used."""
+    """Number of batches of the chunk that have been used."""
     cuts: list[Annotated[list[Count], Field(min_length=2, max_length=2)]] = []
     """Limits of tokens of these batches, and how many each limited."""
     best: float | None = None

@@ -91,7 +91,7 @@ def prepare(
     deviation of its lengths.
     """
     from .. import api
-    from ..data.planning import lengths_in_updates
+    from ..data.plans.updates import lengths_in_updates
     from ..system.lock import locked
     from ..train.plan import plan_named
 

@@ -18,8 +18,6 @@ from itertools import chain, islice, zip_longest
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ...specs.findings import InputError
 from ..system.executors.executor import On
 from ..system.memory import give_back_memory
@@ -42,8 +40,6 @@ from .vocabularies import file_of, make_vocabulary, write_file
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from numpy.typing import NDArray
 
     from .columns.column import Column
     from .readers.reader import Reader, Record
@@ -351,8 +347,8 @@ class Preparation:
         shutil.rmtree(recipe.folder)
         return Corpus.open(folder).report
 
-    def _scores(self, field: str) -> NDArray[np.float64]:
-        """Return the number in a field of each training record.
+    def _scores(self, field: str) -> Iterator[float]:
+        """Yield the number in a field of each training record.
 
         Raises:
             InputError: a value is not a finite number.
@@ -361,11 +357,8 @@ class Preparation:
         records = chain.from_iterable(
             reader.records(part, [field]) for part in range(reader.parts())
         )
-        numbers = (
-            placed(record, lambda: number_of(record.values[field], field))  # noqa: B023
-            for record in records
-        )
-        return np.fromiter(numbers, dtype=np.float64)
+        for record in records:
+            yield placed(record, lambda: number_of(record.values[field], field))  # noqa: B023
 
     def _side(self, name: str, column: TextColumn) -> Side:
         return Side(

@@ -21,17 +21,20 @@ from torch import Tensor
 from ...specs.findings import InputError
 from .columns.fitting import Fitting
 from .columns.noise import Noise
-from .planning import Rows, plan_rows_in_order, stream_plans
-from .segments import plan_segments
+from .plans.epochs import documents_of
+from .plans.lengths import LengthSummary, RowValues, summarized
+from .plans.planning import START, DataPosition, plan_rows_in_order, stream_plans
+from .plans.segments import plan_segments
 from .shards.arrays import Array
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from .columns.column import Column
+    from .plans.mixture import Weights
+    from .plans.plan import Rows
     from .settings import BatchSettings
     from .shards.corpus import Corpus
-    from .shards.mixture import Weights
 
 
 @dataclass(frozen=True)
@@ -93,18 +96,25 @@ class Table:
         return len(self.corpus)
 
     @cached_property
-    def lengths(self) -> dict[str, NDArray[np.int64]]:
+    def lengths(self) -> dict[str, RowValues]:
         """Positions of each row on each time axis, including begin and end tokens; (rows,).
 
-        Columns that share an axis, such as a text and its tags, are counted once.
-
-        Raises:
-            InputError: the stored offsets are damaged.
+        Columns that share an axis, such as a text and its tags, are counted once.  They are read
+        where they are indexed, and an InputError is raised then if the stored offsets are damaged.
         """
         lengths_by_name = {
             name: column.lengths(self._arrays[name]) for name, column in self.columns.items()
         }
         return {name: lengths for name, lengths in lengths_by_name.items() if lengths is not None}
+
+    @cached_property
+    def summary(self) -> LengthSummary:
+        """What must be known of the lengths of all rows, by time axis.
+
+        Raises:
+            InputError: the stored offsets are damaged.
+        """
+        return summarized(self.lengths.values())
 
     @property
     def samples(self) -> bool:
@@ -120,12 +130,12 @@ class Table:
         return sampled
 
     @property
-    def axes(self) -> dict[str, NDArray[np.int64]]:
+    def axes(self) -> dict[str, RowValues]:
         """The lengths, as plans of batches need them."""
         return self.lengths
 
     @cached_property
-    def starts(self) -> NDArray[np.bool_] | None:
+    def starts(self) -> RowValues | None:
         """Whether each row begins a document, (rows,); None if rows are not segments."""
         candidates = (column.starts(self._arrays[name]) for name, column in self.columns.items())
         return next((starts for starts in candidates if starts is not None), None)
@@ -157,24 +167,22 @@ class Table:
         settings: BatchSettings,
         seed: int,
         *,
-        epoch: int = 0,
-        position: int = 0,
+        at: DataPosition = START,
         pin: bool = False,
         weights: Weights = (),
-    ) -> Iterator[tuple[int, int, Batch]]:
-        """Yield (epoch, position, batch) indefinitely, epoch after epoch, for training.
+    ) -> Iterator[tuple[DataPosition, Batch]]:
+        """Yield batches, each with the position after it, epoch after epoch, for training.
 
-        When called with an (epoch, position) that it yielded before, it resumes with the batch
-        that followed.  `pin` returns batches in pinned memory, for a GPU; `prefetch` makes them
-        ahead of time in another thread.  `weights` are those of `rows_of_epoch`.
+        When called with a position that it yielded before, it resumes with the batch that followed.
+        `pin` returns batches in pinned memory, for a GPU; `prefetch` makes them ahead of time in
+        another thread.  `weights` are those of `EpochRows`.
 
         Raises:
             InputError: as for `stream_plans`.
         """
-        plans = stream_plans(self, settings, seed, epoch=epoch, position=position, weights=weights)
-        for at, used, rows, _ in plans:
-            batch = self.batch(rows, noise=(seed, at))
-            yield at, used, batch.pinned() if pin else batch
+        for after, rows in stream_plans(self, settings, seed, at=at, weights=weights):
+            batch = self.batch(rows, noise=(seed, after.epoch))
+            yield after, batch.pinned() if pin else batch
 
     def rows_of(self, source: str) -> slice:
         """Return the rows of a source.
@@ -201,7 +209,8 @@ class Table:
         part = slice(0, len(self)) if source is None else self.rows_of(source)
         lengths = [column_lengths[part] for column_lengths in self.lengths.values()]
         if self.starts is not None:
-            plan = plan_segments(self.starts[part], lengths, settings)
+            longest = max(int(column_lengths.max(initial=0)) for column_lengths in lengths)
+            plan = plan_segments(documents_of(self.starts[part]), longest, settings)
         else:
             plan = plan_rows_in_order(lengths, settings, count=part.stop - part.start)
         for rows in islice(plan, share[0], None, share[1]):

@@ -22,7 +22,7 @@ from ..compile.roofline import full_speed, peak_flops
 from ..compile.torch_compile import CompileReport
 from ..data.columns.column import Column
 from ..data.columns.fitting import Fitting
-from ..data.planning import lengths_in_updates, refuse_unfit_rows
+from ..data.plans.updates import lengths_in_updates
 from ..data.preparation import Report
 from ..data.prepare import Prepared, prepare
 from ..data.settings import Settings
@@ -238,7 +238,7 @@ def refuse_long_rows(graph: Graph, prepared: Prepared) -> None:
         if type_ is None or type_.kind != "ids":
             continue
         for split, table in (("training", prepared.train), ("validation", prepared.valid)):
-            longest = int(table.lengths[name].max(initial=0)) if name in table.lengths else 0
+            longest = dict(zip(table.lengths, table.summary.longest, strict=True)).get(name, 0)
             longest = table.fitting.length(name, longest)
             if longest > most:
                 raise InputError(
@@ -281,7 +281,7 @@ def training_context(
     for split in ("train", "valid"):
         listener.log(counted(split, prepared.report[split], "rows"))
     if prepared.train.starts is None and prepared.train.axes and len(prepared.train):
-        refuse_unfit_rows([*prepared.train.axes.values()], run.token_range()[0])
+        prepared.train.summary.refuse_unfit(run.token_range()[0])
     if (
         lengths := lengths_in_updates(prepared.train, run.batch_at(1), run.seed, run.batches_at(1))
     ) is not None:
@@ -332,9 +332,7 @@ def _full_speed(
     """
     if run.updates < MEASURED_FROM:
         return None
-    lengths = {
-        name: float(row_lengths.mean()) for name, row_lengths in prepared.train.lengths.items()
-    }
+    lengths = dict(zip(prepared.train.lengths, prepared.train.summary.means, strict=True))
     best = peak_flops(placement.device, placement.dtype)
     devices = 1 if placement.device.type == "cpu" else world.size
     return full_speed(graph, lengths, best * devices)

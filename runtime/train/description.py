@@ -10,7 +10,7 @@ from ...graphs.passes.freeze import trained_weights
 from ...graphs.passes.objective import deployed_graph
 from ...graphs.passes.widths import growth
 from ..checkpoint.curve import Curve, stretches
-from ..data.shards.mixture import described
+from ..data.plans.mixture import described
 from .recipe.groups import weight_groups
 from .recipe.parametrization import with_widths
 from .recipe.schedule import peak_of

@@ -17,7 +17,9 @@ from ...graphs.passes.pipeline import pipeline
 from ...graphs.passes.unpad import plan_unpad
 from ..checkpoint.state import RunState
 from ..compile.autotune import Kernels, as_kept, choose_kernels
-from ..data.planning import plan_rows, sampled_rows
+from ..data.plans.plan import generator
+from ..data.plans.planning import plan_rows
+from ..data.plans.updates import sampled_rows
 from ..system.detail import Detail
 from .context import TrainingContext
 from .plan import kernels_to_choose, settings_of_run
@@ -84,7 +86,7 @@ def padding_of(table: Table, settings: BatchSettings, seed: int) -> float:
     some = sampled_rows(len(table), seed)
     lengths = [column_lengths[some] for column_lengths in table.lengths.values()]
     positions = tokens = row_count = 0
-    for rows in plan_rows(lengths, settings, seed, 0, count=len(some)):
+    for rows in plan_rows(lengths, settings, generator(seed, 0), count=len(some)):
         for column_lengths in table.sampled_lengths(some[rows], (seed, 0)).values():
             positions += len(rows) * int(column_lengths.max())
             tokens += int(column_lengths.sum())

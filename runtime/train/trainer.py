@@ -31,7 +31,8 @@ from ..codegen.build import build
 from ..compile.autotune import Kernels
 from ..compile.torch_compile import CompileReport, compile_model
 from ..data.batches import prefetch
-from ..data.shards.mixture import stages_of
+from ..data.plans.mixture import stages_of
+from ..data.plans.planning import DataPosition
 from ..system.detail import Detail
 from ..system.memory import MemoryTrimmer
 from .checks.effects import batch_advice, has_time_axis, longest_text
@@ -237,8 +238,8 @@ class Trainer:
                 self._tell_limit(state.update + 1)
                 window.add(self._update(micro_batches), micro_batches)
                 growth.look(state.update)
-                state.epoch, state.position = micro_batches.epoch, micro_batches.position
-                state.cuts = [[*cut] for cut in micro_batches.cuts]
+                state.epoch, state.chunk, state.position, cuts = micro_batches.at
+                state.cuts = [[*cut] for cut in cuts]
                 state.seconds = before + time.monotonic() - started
                 report_due = state.update % REPORT_EVERY == 0 or state.update == run.updates
                 late = self._synchronize(report_due=report_due)
@@ -340,8 +341,12 @@ class Trainer:
             self.run.seed,
             accumulate=map(self.run.batches_at, count(self.state.update + 1)),
             tokens=map(self.run.tokens_at, count(self.state.update + 1)),
-            at=(self.state.epoch, self.state.position),
-            cuts=tuple((tokens, used) for tokens, used in self.state.cuts),
+            at=DataPosition(
+                self.state.epoch,
+                self.state.chunk,
+                self.state.position,
+                tuple((tokens, used) for tokens, used in self.state.cuts),
+            ),
             share=(self.world.data_parallel_rank, self.world.data_parallel_size),
             pin=self.context.placement.device.type == "cuda",
             stages=stages_of(

@@ -188,9 +188,9 @@ def test_costs_of_nodes_add_up(name: str) -> None:
 
 
 def bytes_of(state: Any) -> int:
-    """Return the bytes of all tensors in a state."""
+    """Return the bytes of all tensors in a state, without weights, which are those of the model."""
     if isinstance(state, Tensor):
-        return state.nbytes
+        return 0 if state.requires_grad else state.nbytes
     parts = state.values() if isinstance(state, Mapping) else state
     return sum(map(bytes_of, parts))
 

@@ -254,9 +254,10 @@ def _linear(
 
 
 def _norm(spec: Any, ours: Any) -> None:
-    spec.gamma = _array(ours.weight)
+    weight = torch.ones(ours.normalized_shape) if ours.weight is None else ours.weight
+    spec.gamma = _array(weight)
     if hasattr(spec, "beta"):
-        spec.beta = _array(torch.zeros_like(ours.weight) if ours.bias is None else ours.bias)
+        spec.beta = _array(torch.zeros_like(weight) if ours.bias is None else ours.bias)
 
 
 def _array(tensor: Tensor) -> Any:

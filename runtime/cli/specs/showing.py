@@ -36,7 +36,7 @@ from ..common.command import SPECS, command
 from ..common.parameters import Json, Overrides, SpecName, overridden
 
 if TYPE_CHECKING:
-    from ...data.planning import UpdateLengths
+    from ...data.plans.updates import UpdateLengths
     from ...train.objective import Objective
     from ...train.run import Run
 
@@ -175,7 +175,7 @@ def graph_to_show(spec: str, overrides: list[str] | None) -> Graph:
 
 def _lengths_in_updates(run: Run) -> UpdateLengths | None:
     """Return the lengths in an update of a run whose data is prepared in its default folder."""
-    from ...data.planning import lengths_in_updates
+    from ...data.plans.updates import lengths_in_updates
     from ...data.shards.corpus import HEADER, Corpus
 
     folder = Path("outputs") / run.name / "prepared" / "train"

@@ -20,6 +20,7 @@ from .column_settings import BATCH
 from .noise import Noise
 
 if TYPE_CHECKING:
+    from ..plans.lengths import RowValues
     from .column_settings import AudioSettings
 
 LOUDEST = 1 << 15
@@ -122,9 +123,9 @@ class AudioColumn(Column):
             raise _truncated(location, f"{len(samples)} of {frames} samples")
         return samples, rate
 
-    def lengths(self, arrays: Arrays) -> NDArray[np.int64]:
+    def lengths(self, arrays: Arrays) -> RowValues:
         """Return the number of samples of each row."""
-        return arrays[""].lengths().astype(np.int64)
+        return arrays[""].lengths()
 
     def collate(
         self,

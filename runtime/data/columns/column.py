@@ -22,6 +22,7 @@ from .noise import Noise
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..plans.lengths import RowValues
     from ..symbols import Vocabulary
 
 Arrays = Mapping[str, Array]
@@ -94,8 +95,11 @@ class Column(ABC):
             InputError: they do not fit together.
         """
 
-    def lengths(self, arrays: Arrays) -> NDArray[np.int64] | None:  # noqa: ARG002
-        """Return the positions of each row on the column's own time axis; None without one."""
+    def lengths(self, arrays: Arrays) -> RowValues | None:  # noqa: ARG002
+        """Return the positions of each row on the column's own time axis; None without one.
+
+        They are an array, or what computes those of some rows when they are read.
+        """
         return None
 
     @property
@@ -112,7 +116,7 @@ class Column(ABC):
         """Return the `lengths` of some rows in an epoch, (B,); None if they never change."""
         return None
 
-    def starts(self, arrays: Arrays) -> NDArray[np.bool_] | None:  # noqa: ARG002
+    def starts(self, arrays: Arrays) -> RowValues | None:  # noqa: ARG002
         """Return whether each row begins a document; None if rows are not segments of documents."""
         return None
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ....graphs.ir.value_type import ValueType
-from ..shards.arrays import ArrayField, id_dtype
+from ..shards.arrays import ArrayField, RowsAfter, id_dtype
 from ..tokenizer import Tokenizer
 from .column import Arrays, Column, ColumnContext
 from .column_settings import BATCH
@@ -19,6 +19,7 @@ from .noise import Noise, with_noise
 from .values import text_of
 
 if TYPE_CHECKING:
+    from ..plans.lengths import RowValues
     from ..shards.blocks import BlockSettings
     from ..symbols import Vocabulary
     from .column_settings import TextSettings
@@ -120,10 +121,10 @@ class TextColumn(Column):
         ids = np.array([*self.before, *self.encode(value)[""], *self.after], dtype=np.int64)
         return [{"": ids[start : start + size]} for start in range(0, len(ids), size)]
 
-    def lengths(self, arrays: Arrays) -> NDArray[np.int64]:
+    def lengths(self, arrays: Arrays) -> RowValues:
         """Return the number of ids of each row, including special tokens."""
         added = 0 if self.block is not None else len(self.before) + len(self.after)
-        return arrays[""].lengths().astype(np.int64) + added
+        return arrays[""].lengths(added)
 
     @property
     def samples(self) -> bool:
@@ -139,12 +140,11 @@ class TextColumn(Column):
         added = len(self.before) + len(self.after)
         return np.array([len(ids) + added for ids in self._drawn(arrays, rows, noise)])
 
-    def starts(self, arrays: Arrays) -> NDArray[np.bool_] | None:
+    def starts(self, arrays: Arrays) -> RowValues | None:
         """Return whether each row begins a document: the row before ends with the end token."""
         if self.settings.segment is None:
             return None
-        ends = arrays[""].last() == self.vocabulary.eos
-        return np.concatenate([[True], ends[:-1]]) if len(ends) else ends
+        return RowsAfter(arrays[""], self.vocabulary.eos)
 
     def collate(
         self,

@@ -27,8 +27,6 @@ FLUSH = 1 << 20
 """Numbers buffered in memory before they are written."""
 OFFSET = np.dtype("<i8")
 AGAIN = "delete the folder and prepare the data again"
-STRIDE = 1 << 20
-"""Offsets per block when computing lengths."""
 _TYPECODES = {"<u2": "H", "<u4": "I"}
 """Type codes of Python arrays, which buffer lists of ids faster than numpy."""
 
@@ -140,6 +138,60 @@ class ArrayWriter:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredLengths:
+    """Number of items of each row of a ragged array, plus a number; computed when it is read.
+
+    So the processes of a machine share the memory of the offsets, which is that of a mapped file.
+    """
+
+    offsets: NDArray[np.int64]
+    added: int = 0
+    path: Path = Path()
+    """File of the offsets, for the message."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.offsets) - 1
+
+    def __getitem__(self, rows: slice | NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the lengths of the rows of a slice without a step, or with some numbers.
+
+        Raises:
+            InputError: the offsets decrease.
+        """
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(len(self))
+            lengths = np.diff(self.offsets[start : max(start, stop) + 1])
+        else:
+            lengths = self.offsets[rows + 1] - self.offsets[rows]
+        if lengths.min(initial=0) < 0:
+            raise damaged(self.path, "has decreasing offsets")
+        return lengths + self.added
+
+
+@dataclass(frozen=True, slots=True)
+class RowsAfter:
+    """Whether each row of a ragged array is the first one, or follows a row that ends with an item.
+
+    It is computed when it is read.  No row may be empty.
+    """
+
+    array: Array
+    item: int
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.array)
+
+    def __getitem__(self, rows: slice | NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return it for the rows of a slice, or with some numbers."""
+        numbers = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
+        last = self.array.items[self.array.offsets[numbers] - 1]  # of the row before
+        starts: NDArray[np.bool_] = (last == self.item) | (numbers == 0)
+        return starts
+
+
+@dataclass(frozen=True, slots=True)
 class Array:
     """Array of a corpus, or of rows in memory; read on demand."""
 
@@ -148,6 +200,8 @@ class Array:
     """Items, or rows of a fixed field; the first axis counts them."""
     offsets: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
     """Where each row begins; [0] for a fixed field."""
+    path: Path = Path()
+    """File of the offsets, for messages."""
 
     @classmethod
     def open(cls, folder: Path, name: str, kind: ArrayField, rows: int, items: int) -> Array:
@@ -159,10 +213,11 @@ class Array:
         flat = mapped(folder / f"{name}.bin", np.dtype(kind.dtype), items * kind.item)
         if not kind.ragged:
             return cls(kind, flat.reshape(rows, *kind.shape))
-        offsets = mapped(folder / f"{name}.offsets", OFFSET, rows + 1)
+        path = folder / f"{name}.offsets"
+        offsets = mapped(path, OFFSET, rows + 1)
         if offsets[0] != 0 or offsets[-1] != items:
-            raise damaged(folder / f"{name}.offsets", "does not match the header")
-        return cls(kind, flat.reshape(items, *kind.shape), offsets)
+            raise damaged(path, "does not match the header")
+        return cls(kind, flat.reshape(items, *kind.shape), offsets, path)
 
     @classmethod
     def of(cls, kind: ArrayField, rows: Iterable[NDArray[Any]]) -> Array:
@@ -185,26 +240,13 @@ class Array:
             return np.asarray(self.items[row])
         return self.items[self.offsets[row] : self.offsets[row + 1]]
 
-    def last(self) -> NDArray[Any]:
-        """Return the last item of each row of a ragged array; no row may be empty."""
-        return np.asarray(self.items[self.offsets[1:] - 1])
-
-    def lengths(self, path: Path | str = "") -> NDArray[np.int32]:
+    def lengths(self, added: int = 0) -> StoredLengths:
         """Return the number of items of each row of a ragged array.
 
         Args:
-            path: file of the offsets, for the message.
-
-        Raises:
-            InputError: the offsets decrease.
+            added: positions that each row has in addition, such as those of special tokens.
         """
-        lengths = np.empty(len(self.offsets) - 1, dtype=np.int32)
-        for start in range(0, len(lengths), STRIDE):
-            part = np.diff(self.offsets[start : start + STRIDE + 1])
-            if part.min() < 0:
-                raise damaged(Path(path), "has decreasing offsets")
-            lengths[start : start + STRIDE] = part
-        return lengths
+        return StoredLengths(self.offsets, added, self.path)
 
     def padded(
         self, rows: NDArray[np.int64], fill: float, *, dtype: Any = np.int64, spare: int = 0

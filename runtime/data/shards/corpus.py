@@ -20,11 +20,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from ....specs.findings import InputError
 from ..folders import building
-from .arrays import AGAIN, STRIDE, Array, ArrayField, ArrayWriter, damaged, id_dtype, number_dtype
+from ..plans.lengths import STRIDE, LengthSummary, summarized
+from .arrays import (
+    AGAIN,
+    Array,
+    ArrayField,
+    ArrayWriter,
+    StoredLengths,
+    damaged,
+    id_dtype,
+    number_dtype,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -218,14 +226,6 @@ class Corpus:
         """Return the number of rows."""
         return self._rows
 
-    def lengths(self, name: str) -> NDArray[np.int32]:
-        """Return the number of items in each row of a ragged array; shape (rows,).
-
-        Raises:
-            InputError: the offsets are damaged.
-        """
-        return self.arrays[name].lengths(self.folder / f"{name}.offsets")
-
     def refuse_unknown_ids(self, sizes: Mapping[str, int]) -> None:
         """Check the numbers of a corpus that somebody else wrote.
 
@@ -236,11 +236,11 @@ class Corpus:
             InputError: an id is none of the vocabulary, or offsets decrease.
         """
         for name, array in self.arrays.items():
-            if array.kind.ragged:
-                self.lengths(name)
-            blocks = range(0, len(array.items), STRIDE) if name in self.columns else ()
-            if any(array.items[n : n + STRIDE].max() >= sizes[name] for n in blocks):
-                raise damaged(self.folder / f"{name}.bin", "has ids that its tokenizer lacks")
+            for start in range(0, self._rows if array.kind.ragged else 0, STRIDE):
+                array.lengths()[start : start + STRIDE]  # raises an error if offsets decrease
+            for start in range(0, len(array.items) if name in self.columns else 0, STRIDE):
+                if array.items[start : start + STRIDE].max() >= sizes[name]:
+                    raise damaged(self.folder / f"{name}.bin", "has ids that its tokenizer lacks")
 
     @property
     def starts(self) -> None:
@@ -248,9 +248,14 @@ class Corpus:
         return
 
     @cached_property
-    def axes(self) -> dict[str, NDArray[np.int64]]:
+    def axes(self) -> dict[str, StoredLengths]:
         """Tokens of each row of each text column, including the end token."""
-        return {name: self.lengths(name).astype(np.int64) + 1 for name in self.columns}
+        return {name: self.arrays[name].lengths(1) for name in self.columns}
+
+    @cached_property
+    def summary(self) -> LengthSummary:
+        """What plans of batches must know of the lengths of all rows."""
+        return summarized(self.axes.values())
 
     def pair(self, row: int) -> tuple[NDArray[Any], ...]:
         """Return the ids of each text column of one row, without end tokens.

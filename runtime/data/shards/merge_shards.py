@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -13,11 +16,10 @@ from .arrays import ArrayField
 from .blocks import Blocks
 from .corpus import CorpusWriter
 from .filters import FilterCount
-from .shards import read_shard
+from .shards import header_of, read_shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -25,7 +27,11 @@ if TYPE_CHECKING:
     from .blocks import BlockSettings
 
 CAPACITY = 1 << 22
-"""Hashes sorted at a time: 36 million pairs take nine rounds."""
+"""Hashes sorted at a time, if that takes at most `CLASSES` files."""
+CLASSES = 512
+"""Maximum number of files that are open."""
+_ENTRY = np.dtype([("hash", "<u8"), ("row", "<i8")])
+_SCORED = np.dtype([*_ENTRY.descr, ("score", "<f8")])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +60,7 @@ def gather(
     layout: ShardLayout,
     *,
     sources: Sequence[tuple[str, int]] = (),
-    scores: NDArray[np.float64] | None = None,
+    scores: Iterator[float] | None = None,
     tell: Callable[[int], None],
     others: Callable[[CorpusWriter, Iterator[bool]], None] | None = None,
 ) -> FilterCount:
@@ -71,24 +77,24 @@ def gather(
         others: writes the other arrays, given whether each row that was read is in the corpus.
     """
     count = FilterCount()
-    mask = None
-    if layout.unique:
-        retained = None if scores is None else _retained(shards, scores)
-        mask = best_of_each(shards, retained)
     raws = dict.fromkeys(layout.raws, ArrayField("|u1", ragged=True))
-    with CorpusWriter(
-        folder,
-        vocab_size=layout.vocab_size,
-        tokenizers=layout.tokenizers,
-        columns=layout.columns,
-        fields={**raws, **layout.fields},
-    ) as writer:
+    with ExitStack() as files:
+        mask = files.enter_context(best_of_each(shards, scores)) if layout.unique else None
+        writer = files.enter_context(
+            CorpusWriter(
+                folder,
+                vocab_size=layout.vocab_size,
+                tokenizers=layout.tokenizers,
+                columns=layout.columns,
+                fields={**raws, **layout.fields},
+            )
+        )
         columns = [writer.arrays[name] for name in layout.columns]
         targets: list[ArrayWriter | Blocks] = [*columns]
         if layout.block is not None:
             targets = [Blocks(columns[0], layout.block)]
         ends = {*accumulate(number for _, number in sources)}
-        start, rows, kept_rows = 0, [0], list["NDArray[np.bool_]"]()
+        start, rows = 0, [0]
         for number, path in enumerate(shards, 1):
             shard = read_shard(path)
             count.add(shard.counts)
@@ -100,8 +106,6 @@ def gather(
                 writer.arrays[name].extend(*_chosen(content, lengths, keep_mask))
             if keep_mask is not None:
                 count.leave_out("duplicate", size - int(keep_mask.sum()))
-            if others is not None:
-                kept_rows.append(_read_rows(shard.retained, keep_mask))
             if layout.block is not None and (number in ends or number == len(shards)):
                 cast("Blocks", targets[0]).flush()
             rows.append(columns[0].rows)
@@ -114,61 +118,96 @@ def gather(
             for (first, last), (name, _) in zip(pairwise(begins), sources, strict=True)
         }
         if others is not None:
-            others(writer, (bool(flag) for flags in kept_rows for flag in flags))
+            others(writer, _rows_read(shards, mask))
     return count
 
 
-def _read_rows(read: NDArray[np.bool_], keep_mask: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
-    """Return whether each row that was read is in the corpus."""
-    if keep_mask is None:
-        return read.copy()
-    every = np.zeros(len(read), dtype=np.bool_)
-    every[np.flatnonzero(read)] = keep_mask
-    return every
+def _rows_read(shards: Sequence[Path], mask: NDArray[np.bool_] | None) -> Iterator[bool]:
+    """Yield whether each row that was read is in the corpus."""
+    start = 0
+    for path in shards:
+        flags = read_shard(path, texts=False).retained.copy()
+        retained = np.flatnonzero(flags)
+        if mask is not None:
+            flags[retained] = mask[start : start + len(retained)]
+        start += len(retained)
+        yield from flags.tolist()
 
 
-def _retained(shards: Sequence[Path], scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the scores of the rows that shards retain.
+@contextmanager
+def best_of_each(
+    shards: Sequence[Path], scores: Iterator[float] | None = None
+) -> Iterator[NDArray[np.bool_]]:
+    """Yield a mask of the first rows with the best score of their hash, over all shards.
+
+    Hashes are distributed over files next to the shards, one for each residue class, and each file
+    is sorted alone; the mask is a mapped file.  So memory is bounded, and hashes are read twice,
+    however many rows there are.
+
+    Args:
+        shards: shard files, in order; at least one.
+        scores: score of each row that was read; None for equal scores.
 
     Raises:
         InputError: there are not as many scores as rows.
     """
-    flags = np.concatenate([read_shard(path).retained for path in shards])
-    if len(flags) != len(scores):
-        raise InputError("a file changed while it was being read", location="train")
-    retained: NDArray[np.float64] = scores[flags]
-    return retained
+    count = sum(header_of(path)["hashes"] for path in shards)
+    classes = min(CLASSES, max(1, -(-count // CAPACITY)))
+    kind = _ENTRY if scores is None else _SCORED
+    with TemporaryDirectory(dir=shards[0].parent) as name, ExitStack() as files:
+        paths = [Path(name) / str(number) for number in range(classes)]
+        targets = [files.enter_context(path.open("wb")) for path in paths]
+        start = 0
+        for path in shards:
+            shard = read_shard(path, texts=False)
+            entries = np.empty(len(shard.hashes), kind)
+            entries["hash"], entries["row"] = shard.hashes, np.arange(len(entries)) + start
+            if scores is not None:
+                entries["score"] = _next_scores(scores, len(shard.retained))[shard.retained]
+            residues = shard.hashes % np.uint64(classes)
+            entries = entries[np.argsort(residues, kind="stable")]
+            ends = np.cumsum(np.bincount(residues.astype(np.int64), minlength=classes))
+            for target, part in zip(targets, np.split(entries, ends[:-1]), strict=True):
+                target.write(part.tobytes())
+            start += len(entries)
+        if scores is not None and next(scores, None) is not None:
+            raise _changed()
+        files.close()
+        mask = _blank_mask(Path(name) / "mask", count)
+        for path in paths:
+            entries = np.fromfile(path, kind)
+            if scores is not None:  # the best ones first
+                entries = entries[np.argsort(-entries["score"], kind="stable")]
+            _, first = np.unique(entries["hash"], return_index=True)
+            mask[entries["row"][first]] = True
+            path.unlink()
+        yield mask
 
 
-def best_of_each(
-    shards: Sequence[Path], scores: NDArray[np.float64] | None = None
-) -> NDArray[np.bool_]:
-    """Return a mask of the first rows with the best score of their hash, over all shards.
+def _next_scores(scores: Iterator[float], count: int) -> NDArray[np.float64]:
+    """Return the scores of the rows of a shard.
 
-    Hashes are sorted in parts, one residue class at a time, so memory is bounded.
-
-    Args:
-        shards: shard files, in order.
-        scores: score of each row of the shards; None for equal scores.
+    Raises:
+        InputError: there are fewer.
     """
-    sizes = [len(read_shard(path, only_hashes=True).hashes) for path in shards]
-    mask = np.zeros(sum(sizes), dtype=np.bool_)
-    parts = -(-len(mask) // CAPACITY)
-    for part in range(parts):
-        part_hashes, places, start = [], [], 0
-        for path, size in zip(shards, sizes, strict=True):
-            hashes = read_shard(path, only_hashes=True).hashes
-            mine = np.flatnonzero(hashes % parts == part)
-            part_hashes.append(hashes[mine])
-            places.append(mine + start)
-            start += size
-        hashes, rows = np.concatenate(part_hashes), np.concatenate(places)
-        if scores is not None:  # the best ones first; lexsort is stable
-            order = np.lexsort((-scores[rows],))
-            hashes, rows = hashes[order], rows[order]
-        _, first = np.unique(hashes, return_index=True)
-        mask[rows[first]] = True
-    return mask
+    numbers = np.fromiter(islice(scores, count), dtype=np.float64)
+    if len(numbers) < count:
+        raise _changed()
+    return numbers
+
+
+def _changed() -> InputError:
+    return InputError("a file changed while it was being read", location="train")
+
+
+def _blank_mask(path: Path, count: int) -> NDArray[np.bool_]:
+    """Map a file of zeros, all of which are written, since a full disk would end the process."""
+    with path.open("wb") as file:
+        for start in range(0, count, CAPACITY):
+            file.write(bytes(min(CAPACITY, count - start)))
+    if not count:  # an empty file cannot be mapped
+        return np.zeros(0, np.bool_)
+    return np.memmap(path, dtype=np.bool_, mode="r+").view(np.ndarray)
 
 
 def _chosen(

@@ -284,21 +284,28 @@ def is_whole(path: Path) -> bool:
         return False
 
 
-def read_shard(path: Path, *, only_hashes: bool = False) -> Shard:
+def header_of(path: Path) -> dict[str, Any]:
+    """Return the header of a complete shard."""
+    with path.open("rb") as file:
+        header: dict[str, Any] = json.loads(file.readline())
+    return header
+
+
+def read_shard(path: Path, *, texts: bool = True) -> Shard:
     """Read a complete shard.
 
     Args:
         path: shard file.
-        only_hashes: skip the ids and lengths, which are then empty.
+        texts: whether to read the ids, the lengths and the stored texts, which are else empty.
     """
     with path.open("rb") as file:
         header = json.loads(file.readline())
         rows, tokens = header["counts"]["kept"], header["tokens"]
         dtype, sizes = np.dtype(header["dtype"]), header["bytes"]
-        if only_hashes:
+        if not texts:
             skipped = sum(tokens) * dtype.itemsize + len(tokens) * rows * LENGTH.itemsize
             file.seek(skipped, io.SEEK_CUR)
-            rows, tokens, sizes = 0, [], []
+            tokens, sizes = [], []
 
         def taken(count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
             return np.frombuffer(file.read(count * dtype.itemsize), dtype)
@@ -306,7 +313,7 @@ def read_shard(path: Path, *, only_hashes: bool = False) -> Shard:
         ids = [taken(count, dtype) for count in tokens]
         lengths = [taken(rows, LENGTH) for _ in tokens]
         hashes = taken(header["hashes"], HASH)
-        keep_mask = taken(0 if only_hashes else header["mask"], np.dtype(np.bool_))
+        keep_mask = taken(header["mask"], np.dtype(np.bool_))
         blobs = [taken(count, np.dtype(np.uint8)) for count in sizes]
         raws = [(blob, taken(rows, LENGTH)) for blob in blobs]
     return Shard(header["counts"], ids, lengths, hashes, keep_mask, raws)

@@ -9,8 +9,8 @@ from ....graphs.passes.objective import trained_models
 from ....graphs.passes.unpad import plan_unpad
 from ....specs.findings import Finding, InputError, pointer
 from ...data.columns.column_settings import TextSettings
+from ...data.plans.mixture import ends_of
 from ...data.readers.split import reader_of
-from ...data.shards.mixture import ends_of
 from ...data.streams import ENDINGS
 from ..run import Run
 

@@ -15,9 +15,10 @@ from itertools import count, islice, repeat
 import torch
 
 from ....specs.findings import InputError
-from ...data.planning import Cuts, Rows, plan_rows_in_order, stream_plans
+from ...data.plans.mixture import MixtureStage
+from ...data.plans.plan import Rows
+from ...data.plans.planning import START, DataPosition, plan_rows_in_order, stream_plans
 from ...data.settings import BatchSettings
-from ...data.shards.mixture import MixtureStage
 from ...data.table import Batch, Table
 
 _APART = 0x9E3779B1
@@ -28,10 +29,8 @@ _APART = 0x9E3779B1
 class MicroBatches:
     """The batches of one update that belong to one process."""
 
-    epoch: int
-    """Epoch of the last batch of the update, on any process."""
-    position: int
-    """Number of batches of that epoch that are used after the update."""
+    at: DataPosition
+    """Position in the data after the update, on all processes."""
     batches: tuple[tuple[int, Batch], ...]
     """The batches of this process, each with its number in the update; a batch that noise makes
     larger than its limit is in parts, with numbers after those of the other batches."""
@@ -40,8 +39,6 @@ class MicroBatches:
     tokens: Mapping[str, int]
     """Positions of the update on each time axis on all processes, including end tokens, without
     padding."""
-    cuts: Cuts = ()
-    """Limits of the batches of the epoch that are used."""
 
     def to(self, device: torch.device) -> MicroBatches:
         """Return the batches on another device."""
@@ -62,8 +59,7 @@ def stream_micro_batches(  # noqa: PLR0913 - all by name but three
     *,
     accumulate: int | Iterable[int],
     tokens: Iterable[int] | None = None,
-    at: tuple[int, int] = (0, 0),
-    cuts: Cuts = (),
+    at: DataPosition = START,
     share: tuple[int, int] = (0, 1),
     pin: bool = False,
     stages: Sequence[MixtureStage] = (MixtureStage(),),
@@ -79,8 +75,7 @@ def stream_micro_batches(  # noqa: PLR0913 - all by name but three
         seed: seed of the shuffle, and of the sub-word sampling of a table.
         accumulate: number of batches in one update, over all processes, or that of each update.
         tokens: limit of the tokens of a batch in each update; by default that of `settings`.
-        at: start position: the epoch, from 0, and the number of its batches already used.
-        cuts: limits of these batches.
+        at: where to begin.
         share: data-parallel rank of this process, and number of data-parallel ranks.
         pin: whether the batches are in pinned memory, for a GPU.
         stages: weights of the sources in the updates that follow, the last one without end.
@@ -89,9 +84,9 @@ def stream_micro_batches(  # noqa: PLR0913 - all by name but three
         InputError: as for `stream_plans`.
     """
 
-    def read(rows: Rows, epoch: int, limit: int) -> Iterator[Batch]:
+    def read(after: DataPosition, rows: Rows, limit: int) -> Iterator[Batch]:
         """Yield the batch of rows, in parts if noise makes it larger than its limit."""
-        parts = [rows]
+        parts, epoch = [rows], after.epoch
         if data.samples and data.starts is None:
             lengths = [*data.sampled_lengths(rows, (seed, epoch)).values()]
             size = settings.model_copy(update={"tokens": limit})
@@ -105,17 +100,14 @@ def stream_micro_batches(  # noqa: PLR0913 - all by name but three
     sizes = repeat(accumulate) if isinstance(accumulate, int) else iter(accumulate)
     limits = repeat(settings.tokens) if tokens is None else iter(tokens)
     per_batch: deque[int] = deque()
-    epoch, position = at
     for stage in stages:
         if stage.begins:
-            epoch, position, cuts = epoch + 1, 0, ()
+            at = DataPosition(at.epoch + 1)
         plans = stream_plans(
             data,
             settings,
             seed,
-            epoch=epoch,
-            position=position,
-            cuts=cuts,
+            at=at,
             weights=stage.weights,
             limits=iter(per_batch.popleft, None),
         )
@@ -124,17 +116,15 @@ def stream_micro_batches(  # noqa: PLR0913 - all by name but three
             limit = next(limits)
             per_batch.extend([limit] * size)
             batches = list(islice(plans, size))
-            epoch, position, _, cuts = batches[-1]
+            at = batches[-1].at
             mine = range(rank, size, data_parallel_size)
             yield MicroBatches(
-                epoch=epoch,
-                position=position,
-                cuts=cuts,
+                at=at,
                 batches=(
                     parts := tuple(
                         (n + part * size, batch)
                         for n in mine
-                        for part, batch in enumerate(read(batches[n].rows, batches[n].epoch, limit))
+                        for part, batch in enumerate(read(*batches[n], limit))
                     )
                 ),
                 rounds=max(len(parts), -(-size // data_parallel_size)),

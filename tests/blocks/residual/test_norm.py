@@ -111,3 +111,20 @@ def test_rms_norm_starts_with_scale_one() -> None:
     block.initialize(torch.Generator())
 
     assert torch.equal(block.weight, torch.ones(3))
+
+
+def test_norms_without_a_weight_only_normalize() -> None:
+    """(1, 2, 3, 6) has mean 3 and variance 14 / 4, and (1, 5, -7, 5) mean square 100 / 4."""
+    layer_norm = LayerNorm(4, eps=1e-6, weight=False)
+    rms_norm = RMSNorm(4, eps=1e-6, weight=False)
+
+    deviation, root = math.sqrt(3.5 + 1e-6), math.sqrt(25 + 1e-6)
+    expected = [number / deviation for number in (-2, -1, 0, 3)]
+    torch.testing.assert_close(
+        layer_norm(torch.tensor([1.0, 2.0, 3.0, 6.0])), torch.tensor(expected)
+    )
+    expected = [number / root for number in (1, 5, -7, 5)]
+    torch.testing.assert_close(
+        rms_norm(torch.tensor([1.0, 5.0, -7.0, 5.0])), torch.tensor(expected)
+    )
+    assert not [*layer_norm.parameters(), *rms_norm.parameters()]

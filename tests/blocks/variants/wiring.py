@@ -8,7 +8,13 @@ from weft.blocks.pooling.pool import POOL
 from weft.blocks.position.position import EMBEDDING, SINUSOIDAL_POSITION
 from weft.blocks.residual.batch_norm import BATCH_NORM
 from weft.blocks.residual.group_norm import GROUP_NORM
-from weft.blocks.residual.sublayer import LAYER_NORM, LINEAR, PARALLEL_SUBLAYER, SUBLAYER
+from weft.blocks.residual.sublayer import (
+    LAYER_NORM,
+    LINEAR,
+    PARALLEL_SUBLAYER,
+    RMS_NORM,
+    SUBLAYER,
+)
 from weft.graphs.ir.block_type import BlockType
 
 MASKED = {"x": "f[B T 8]", "mask": "mask[B T]"}
@@ -64,6 +70,8 @@ VARIANTS: dict[str, BlockType] = {
     ),
     "sublayer, no norm bias": replace(SUBLAYER, example={"norm_bias": False}),
     "layer_norm, no bias": replace(LAYER_NORM, example={"bias": False}),
+    "layer_norm, no weight": replace(LAYER_NORM, example={"weight": False}),
+    "rms_norm, no weight": replace(RMS_NORM, example={"weight": False}),
     "sublayer, rezero": replace(SUBLAYER, example={"norm": "none", "residual": "rezero"}),
     "sublayer, layer_scale": replace(
         SUBLAYER, example={"order": "pre", "residual": "layer_scale", "drop_path": 0.5}

@@ -132,3 +132,22 @@ def test_a_patch_of_one_copy_needs_a_number_of_copies() -> None:
     """Which template copy 2 uses is not known before the params are."""
     with pytest.raises(SpecError, match="'repeat' must be a number to select copy 2"):
         patched(spec_of({"2::3": "other", "-1": "last"}), "stack.2.times")
+
+
+def test_a_template_of_all_copies_need_not_read_what_they_carry() -> None:
+    """A value of the last copy is carried to be an output; the canonical form is valid too."""
+    spec = spec_of({":": "other"})
+    del spec["blocks"]["last"]
+    for name, before in (("plain", "before"), ("other", "times.y")):
+        spec["blocks"][name]["inputs"]["before"] = "f[B T 4]"
+        spec["blocks"][name]["outputs"]["before"] = before
+    spec["nodes"]["stack"] |= {"carry": ["x", "before"], "in": {"x": "x", "before": "x"}}
+    spec["outputs"]["before"] = "stack.before"
+
+    graph, findings = analyse(loaded(spec).form, registry())
+
+    assert graph is not None
+    assert [found.code for found in findings if found.code != "W08"] == []
+    assert "instead" not in canonical(graph)["nodes"]["stack"]
+    _, findings = analyse(loaded(canonical(graph)).form, registry())
+    assert findings == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from itertools import count, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -13,12 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from weft.runtime.data.batches import prefetch
 from weft.runtime.data.columns.registry import columns_of
-from weft.runtime.data.planning import (
-    Lengths,
-    lengths_in_updates,
-    plan_rows,
-    plan_rows_in_order,
-)
+from weft.runtime.data.plans.plan import generator
+from weft.runtime.data.plans.planning import DataPosition, Lengths, plan_rows, plan_rows_in_order
+from weft.runtime.data.plans.updates import lengths_in_updates
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.shards.corpus import Corpus, CorpusWriter
 from weft.runtime.data.symbols import Symbols
@@ -52,7 +49,7 @@ def planned(
     sides: Lengths, settings: BatchSettings, seed: int = 0, epoch: int = 0
 ) -> list[list[int]]:
     """Return the rows of each training batch of an epoch."""
-    plan = plan_rows(sides, settings, seed, epoch, count=len(sides[0]))
+    plan = plan_rows(sides, settings, generator(seed, epoch), count=len(sides[0]))
     return [rows.tolist() for rows in plan]
 
 
@@ -215,19 +212,19 @@ def test_a_batch_counts_its_tokens(table: Table) -> None:
     assert batch.inputs["source"][:, 0].tolist() == [13, 11, 14]
     assert batch.inputs["target"][:, 0].tolist() == [503, 501, 504]
     assert batch.tokens == {
-        "source": int(table.corpus.lengths("source")[rows].sum()) + 3,
-        "target": int(table.corpus.lengths("target")[rows].sum()) + 3,
+        "source": int(table.corpus.arrays["source"].lengths()[rows].sum()) + 3,
+        "target": int(table.corpus.arrays["target"].lengths()[rows].sum()) + 3,
     }
     moved = batch.to("meta")  # has no values to count
     assert moved.tokens == batch.tokens
     assert moved.inputs["source"].device.type == "meta"
 
 
-def seen(batches: Iterator[tuple[int, int, Batch]], number: int) -> list[tuple[object, ...]]:
+def seen(batches: Iterator[tuple[DataPosition, Batch]], number: int) -> list[tuple[Any, ...]]:
     """Return the next batches as comparable values."""
     return [
-        (epoch, position, batch.rows.tolist(), *(batch.inputs[side].tolist() for side in SIDES))
-        for epoch, position, batch in islice(batches, number)
+        (after, batch.rows.tolist(), *(batch.inputs[side].tolist() for side in SIDES))
+        for after, batch in islice(batches, number)
     ]
 
 
@@ -237,30 +234,26 @@ def test_a_resumed_run_gets_the_remaining_batches(table: Table, stopped: int) ->
     """Stopping anywhere in three epochs, including between epochs, changes nothing."""
     settings = BatchSettings(tokens=200, pool=3)
     whole = seen(table.stream(settings, 5), 60)
-    epoch, position = (0, 0) if stopped == 0 else whole[stopped - 1][:2]
+    at = whole[stopped - 1][0] if stopped else DataPosition()
 
-    rest = table.stream(settings, 5, epoch=epoch, position=position)  # type: ignore[arg-type]
-
-    assert seen(rest, 60 - stopped) == whole[stopped:]
-    assert whole[-1][0] >= 2  # type: ignore[operator]
+    assert seen(table.stream(settings, 5, at=at), 60 - stopped) == whole[stopped:]
+    assert whole[-1][0].epoch >= 2
 
 
 def test_positions_count_the_batches_of_an_epoch(table: Table) -> None:
     """Positions count from 1 to the number of batches in each epoch."""
     settings = BatchSettings(tokens=200)
-    plan = planned([*table.lengths.values()], settings)
+    plan = planned([lengths[:] for lengths in table.lengths.values()], settings)
 
-    places = [
-        (epoch, position) for epoch, position, _ in islice(table.stream(settings, 0), len(plan) + 1)
-    ]
+    places = [at[:3] for at, _ in islice(table.stream(settings, 0), len(plan) + 1)]
 
-    assert places == [*((0, n) for n in range(1, len(plan) + 1)), (1, 1)]
+    assert places == [*((0, 0, n) for n in range(1, len(plan) + 1)), (1, 0, 1)]
 
 
 def test_a_place_that_is_not_in_the_epoch_is_refused(table: Table) -> None:
     """Other settings give other batches; resuming silently would repeat or skip pairs."""
     with pytest.raises(InputError, match=r"cannot resume at batch 10000: epoch 0 has \d+"):
-        next(table.stream(BatchSettings(), 0, position=10_000))
+        next(table.stream(BatchSettings(), 0, at=DataPosition(batches=10_000)))
 
 
 def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:

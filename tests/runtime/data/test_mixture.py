@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from weft.runtime.data.plans.epochs import rows_of_epoch
+from weft.runtime.data.plans.mixture import described, stages_of, weights_of
+from weft.runtime.data.plans.planning import DataPosition
 from weft.runtime.data.prepare import Prepared, prepare
 from weft.runtime.data.settings import BatchSettings, Stage
-from weft.runtime.data.shards.mixture import described, rows_of_epoch, stages_of, weights_of
 from weft.runtime.train.distributed.sampler import MicroBatches, stream_micro_batches
 from weft.specs.findings import InputError
 
@@ -126,10 +127,10 @@ def test_epochs_hold_gold_twice_and_a_third_of_silver(prepared: Prepared) -> Non
     assert prepared.valid.sources == {}
 
     seen: dict[int, Counter[int]] = {}
-    for epoch, _, batch in table.stream(BatchSettings(tokens=40), 1, weights=WEIGHTS):
-        if epoch == 3:
+    for at, batch in table.stream(BatchSettings(tokens=40), 1, weights=WEIGHTS):
+        if at.epoch == 3:
             break
-        seen.setdefault(epoch, Counter()).update(batch.rows.tolist())
+        seen.setdefault(at.epoch, Counter()).update(batch.rows.tolist())
 
     assert all(sum(counts[row] for row in range(6)) == 12 for counts in seen.values())
     assert all(sum(counts[row] for row in range(6, 15)) == 3 for counts in seen.values())
@@ -141,19 +142,13 @@ def test_epochs_hold_gold_twice_and_a_third_of_silver(prepared: Prepared) -> Non
 def test_a_mixture_resumes_at_a_position(prepared: Prepared) -> None:
     """Called with a yielded position, the stream continues with the next batch."""
 
-    def rows(epoch: int, position: int, count: int) -> list[tuple[int, int, list[int]]]:
-        batches = prepared.train.stream(
-            BatchSettings(tokens=40), 1, epoch=epoch, position=position, weights=WEIGHTS
-        )
-        return [
-            (e, p, batch.rows.tolist())
-            for (e, p, batch), _ in zip(batches, range(count), strict=False)
-        ]
+    def rows(at: DataPosition, count: int) -> list[tuple[DataPosition, list[int]]]:
+        batches = prepared.train.stream(BatchSettings(tokens=40), 1, at=at, weights=WEIGHTS)
+        return [(at, batch.rows.tolist()) for at, batch in islice(batches, count)]
 
-    whole = rows(0, 0, 12)
-    epoch, position, _ = whole[4]
-    assert rows(epoch, position, 7) == whole[5:]
-    assert np.unique([one[0] for one in whole]).size > 1
+    whole = rows(DataPosition(), 12)
+    assert rows(whole[4][0], 7) == whole[5:]
+    assert len({at.epoch for at, _ in whole}) > 1
 
 
 def test_sources_of_different_readers_are_one_table(tmp_path: Path) -> None:
@@ -183,7 +178,7 @@ def test_stages_change_what_updates_draw_from(prepared: Prepared, processes: int
     """Gold alone for three updates, then silver alone; resumed anywhere, the rows are the same."""
     stages = (Stage(until=3, weights={"silver": 0.0}), Stage(weights={"gold": 0.0}))
 
-    def drawn(done: int, at: tuple[int, int], which: int) -> Iterator[MicroBatches]:
+    def drawn(done: int, at: DataPosition, which: int) -> Iterator[MicroBatches]:
         remaining = stages_of(stages, prepared.train.sources, 8, done)
         return stream_micro_batches(
             prepared.train,
@@ -199,12 +194,11 @@ def test_stages_change_what_updates_draw_from(prepared: Prepared, processes: int
         return [batch.rows.tolist() for _, batch in update.batches]
 
     for which in range(processes):
-        whole = list(islice(drawn(0, (0, 0), which), 8))
+        whole = list(islice(drawn(0, DataPosition(), which), 8))
         for number, update in enumerate(whole):
             assert {row < 6 for batch in rows(update) for row in batch} == {number < 3}
         for done in range(1, 8):
-            before = whole[done - 1]
-            again = list(islice(drawn(done, (before.epoch, before.position), which), 8 - done))
+            again = list(islice(drawn(done, whole[done - 1].at, which), 8 - done))
             assert list(map(rows, again)) == list(map(rows, whole[done:]))
 
 

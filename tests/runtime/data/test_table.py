@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from weft.runtime.data.columns.column import ColumnContext
 from weft.runtime.data.columns.column_settings import NumberSettings
 from weft.runtime.data.columns.number import NumberColumn
+from weft.runtime.data.plans.planning import DataPosition
 from weft.runtime.data.prepare import Prepared, prepare
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.table import batch_of
@@ -272,10 +273,9 @@ def test_rows_without_time_axis_are_batches_of_equal_size(tmp_path: Path) -> Non
     stream = made.train.stream(settings, 1)
     batches = [next(stream) for _ in range(3)]
 
-    assert [len(batch.rows) for _, _, batch in batches] == [4, 4, 2]
-    assert sorted(x for _, _, batch in batches for x in batch.inputs["x"].tolist()) == [*range(10)]
-    assert next(made.train.stream(settings, 1, epoch=0, position=2))[2].rows.tolist() == (
-        batches[2][2].rows.tolist()
-    )
+    assert [len(batch.rows) for _, batch in batches] == [4, 4, 2]
+    assert sorted(x for _, batch in batches for x in batch.inputs["x"].tolist()) == [*range(10)]
+    _, again = next(made.train.stream(settings, 1, at=DataPosition(batches=2)))
+    assert again.rows.tolist() == batches[2][1].rows.tolist()
     with pytest.raises(InputError, match="no column has a time axis"):
         next(made.train.stream(BatchSettings(), 1))

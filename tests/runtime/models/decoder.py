@@ -25,6 +25,13 @@ MODELS = {
         "parameters": 256_000 * 2048 + 18 * llama(2048, 256, 8, 1, 16_384) + 2048,
         "small": SMALL,
     },
+    # Two tables; 12 layers with 4 maps of attention and 8 of feed-forward, and two weights of their
+    # inputs; 11 shares of the first values, and 6 weights of skips: 162,201,641.
+    "modded-nanogpt": {
+        "parameters": 2 * 50_304 * 768 + 12 * (12 * 768**2 + 2) + 11 + 6,
+        "small": {"d_model": 16, "heads": 2, "layers": 4, "vocab": 30},
+        "updates": 3,  # the output map and the last maps of all layers begin at 0
+    },
 }
 VARIANTS = {
     # One table and a norm for 30 layers, 134,515,008.

@@ -32,7 +32,13 @@ SHIPPED = sorted(
 )
 BASE = ENTRIES["transformer-base"]["small"]
 ONE = {"layers": 1, "encoder_layers": 1, "decoder_layers": 1, "sets": 1, "steps": 2}
-LAYERS = {"gnmt-small": 2, "gpt2-exits": 3, "moe-transformer": 2, "transformer-t5-bias": 2}
+LAYERS = {
+    "gnmt-small": 2,
+    "gpt2-exits": 3,
+    "modded-nanogpt": 2,
+    "moe-transformer": 2,
+    "transformer-t5-bias": 2,
+}
 """Layers of specs that need several, or whose second layer is different."""
 ROOMY = {"max_length": 40}
 """Enough positions for the decoding checks."""

@@ -16,6 +16,7 @@ from weft.blocks.kernels import linear as product
 from weft.graphs.ir.execution import KernelChoice
 from weft.graphs.ir.graph import Graph, RepeatNode
 from weft.graphs.passes.pipeline import NAMES, PassName, PassSettings, after, pipeline
+from weft.runtime.data.plans.planning import DataPosition
 from weft.runtime.data.table import Batch
 from weft.runtime.spec.check import graph_of
 from weft.runtime.train.distributed.sampler import MicroBatches
@@ -107,7 +108,7 @@ def learnt(
     losses, batch = ObjectiveLosses(plain, 0.01), batch_of(plain)
     for name, value in batch.inputs.items():
         batch.inputs[name] = value.to(dtype) if value.is_floating_point() else value
-    update = MicroBatches(0, 0, ((0, batch),), 1, {})
+    update = MicroBatches(DataPosition(), ((0, batch),), 1, {})
     losses.total(model, update, World(), (1, 1), torch.device("cpu"))
     torch.manual_seed(7)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):

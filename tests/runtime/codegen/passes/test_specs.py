@@ -38,10 +38,11 @@ WITHOUT_ATTENTION = {
     "linear-transformer",
     "lstm-tagger",
     "mamba",
+    "modded-nanogpt",
     "parsing-span-lstm",
     "parsing-tags",
 }
-"""Specs in which nothing is computed by an attention backend."""
+"""Specs in which nothing is computed by an attention backend unless nodes are merged."""
 WITHOUT_ROWS = {"gpt2-prefix", "mistral"}
 """Specs whose only attention has a mask of pairs, so `fused` computes it, not `varlen`."""
 ATTENDING = [name for name in ENTRIES if name not in WITHOUT_ATTENTION]

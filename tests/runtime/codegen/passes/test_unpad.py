@@ -32,6 +32,7 @@ from weft.graphs.passes.pipeline import PassSettings, after
 from weft.graphs.passes.unpad import plan_unpad, unpad
 from weft.runtime import api
 from weft.runtime.codegen.build import build
+from weft.runtime.data.plans.planning import DataPosition
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.spec.check import graph_of
 from weft.runtime.train.context import with_prepared
@@ -384,7 +385,7 @@ def test_an_objective_trains_unpadded_with_counts_of_the_data(
     for graph in (made, unpad(made)):
         model = build(graph, seed=1).double().train()
         sums_of = ObjectiveLosses(made, 0.0)
-        update = MicroBatches(0, 0, ((0, batch),), 1, {})
+        update = MicroBatches(DataPosition(), ((0, batch),), 1, {})
         sums_of.total(model, update, World(), (1, 1), torch.device("cpu"))
         loss = sums_of.loss(model, batch).loss
         loss.backward()

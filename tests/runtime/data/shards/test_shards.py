@@ -458,8 +458,8 @@ def test_pairs_come_back_in_order(tmp_path: Path) -> None:
     corpus = written(tmp_path / "c", CORPUS_PAIRS)
 
     assert corpus_content(corpus) == CORPUS_PAIRS
-    assert corpus.lengths("source").tolist() == [3, 0, 1]
-    assert corpus.lengths("target").tolist() == [1, 2, 0]
+    assert corpus.arrays["source"].lengths()[:].tolist() == [3, 0, 1]
+    assert corpus.arrays["target"].lengths()[:].tolist() == [1, 2, 0]
 
 
 ids = st.lists(st.integers(0, (1 << 32) - 1), max_size=6)
@@ -503,7 +503,7 @@ def test_many_sentences_are_written_as_one_by_one(tmp_path: Path) -> None:
     pairs = [tuple(side.tolist() for side in corpus.pair(row)) for row in range(len(corpus))]
 
     assert pairs == [([1, 2], [3]), ([4], []), ([], [7]), ([5, 6], []), ([8], [9, 9])]
-    assert corpus.lengths("source").tolist() == [2, 1, 0, 2, 1]
+    assert corpus.arrays["source"].lengths()[:].tolist() == [2, 1, 0, 2, 1]
 
 
 def test_an_id_that_does_not_fit_is_not_wrapped(tmp_path: Path) -> None:
@@ -551,7 +551,7 @@ def test_offsets_that_are_nonsense_are_refused(tmp_path: Path) -> None:
 
     np.array([0, 3, 2, 4], dtype="<i8").tofile(path)
     with pytest.raises(InputError, match="has decreasing offsets"):
-        _ = Corpus.open(tmp_path / "c").lengths("source")
+        _ = Corpus.open(tmp_path / "c").summary
     np.array([0, 3, 3, 5], dtype="<i8").tofile(path)
     with pytest.raises(InputError, match="does not match the header"):
         Corpus.open(tmp_path / "c")

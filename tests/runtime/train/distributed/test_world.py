@@ -23,6 +23,7 @@ import torch
 from torch.distributed import HashStore
 from weft.graphs.ir.execution import WeightCasts
 from weft.runtime import api
+from weft.runtime.data.plans.planning import START, DataPosition
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.table import Table
 from weft.runtime.train.distributed.answers import decoded, encoded
@@ -286,7 +287,7 @@ def corpus(toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPath
 
 
 def of(
-    corpus: Table, which: int, data_parallel_size: int, at: tuple[int, int] = (0, 0)
+    corpus: Table, which: int, data_parallel_size: int, at: DataPosition = START
 ) -> Iterator[MicroBatches]:
     """Return the micro-batches of one process."""
     return stream_micro_batches(
@@ -309,15 +310,15 @@ def test_processes_together_get_the_batches_of_one(corpus: Table, data_parallel_
         for which in range(data_parallel_size)
     ]
 
-    assert alone[-1].epoch > 0
+    assert alone[-1].at.epoch > 0
     for number, one in enumerate(alone):
         many = [each[number] for each in shared]
         together = sorted(
             ((n, batch.rows.tolist()) for part in many for n, batch in part.batches),
         )
         assert together == [(n, batch.rows.tolist()) for n, batch in one.batches]
-        assert {(p.epoch, p.position, p.target_tokens, p.tokens["source"]) for p in many} == {
-            (one.epoch, one.position, one.target_tokens, one.tokens["source"])
+        assert {(p.at, p.target_tokens, p.tokens["source"]) for p in many} == {
+            (one.at, one.target_tokens, one.tokens["source"])
         }
         assert {p.rounds for p in many} == {max(len(p.batches) for p in many)}
 
@@ -334,7 +335,7 @@ def test_another_number_of_processes_continues_the_batches(corpus: Table) -> Non
     """Three updates by two processes, then by four, give the batches of one process."""
     alone = list(islice(of(corpus, 0, 1), 6))
     third = next(islice(of(corpus, 1, 2), 2, None))
-    rest = [list(islice(of(corpus, w, 4, (third.epoch, third.position)), 3)) for w in range(4)]
+    rest = [list(islice(of(corpus, w, 4, third.at), 3)) for w in range(4)]
 
     for number, one in enumerate(alone[3:]):
         rows = [batch.rows for each in rest for _, batch in each[number].batches]

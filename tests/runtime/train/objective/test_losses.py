@@ -19,7 +19,9 @@ from weft.runtime import api
 from weft.runtime.api import Silent
 from weft.runtime.checkpoint.curve import CurvePiece, values_at
 from weft.runtime.codegen.build import build
-from weft.runtime.data.segments import plan_segments
+from weft.runtime.data.plans.epochs import documents_of
+from weft.runtime.data.plans.plan import generator
+from weft.runtime.data.plans.segments import plan_segments
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.table import Batch
 from weft.runtime.train.context import TrainingContext, training_context
@@ -468,10 +470,10 @@ def test_a_memory_of_the_whole_document_gives_the_losses_of_the_parallel_pass() 
 def test_batches_continue_the_documents_of_the_batch_before() -> None:
     """Documents of 3, 1, 2 and 2 rows in two sequences, by hand."""
     starts = np.array([1, 0, 0, 1, 1, 0, 1, 0], dtype=bool)
-    lengths = [np.full(8, SIZE)]
+    documents, settings = documents_of(starts), BatchSettings(tokens=2 * SIZE)
 
-    plan = plan_segments(starts, lengths, BatchSettings(tokens=2 * SIZE))
-    shuffled = plan_segments(starts, lengths, BatchSettings(tokens=2 * SIZE), (1, 0))
+    plan = plan_segments(documents, SIZE, settings)
+    shuffled = plan_segments(documents, SIZE, settings, generator(1, 0))
 
     assert [one.tolist() for one in plan] == [[0, 3], [1, 4], [2, 5], [6], [7]]
     assert sorted(np.concatenate(shuffled).tolist()) == list(range(8))

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build
+from weft.runtime.data.plans.planning import DataPosition
 from weft.runtime.data.table import Batch
 from weft.runtime.spec.check import graph_of, with_blocks
 from weft.runtime.train.distributed.sampler import MicroBatches, seed_of
@@ -68,7 +69,7 @@ def trained(
         Batch(inputs, np.arange(100 * n, 100 * n + len(next(iter(inputs.values())))), {})
         for n, inputs in enumerate(batches)
     ]
-    update = MicroBatches(0, 0, tuple(enumerate(made)), len(made), {})
+    update = MicroBatches(DataPosition(), tuple(enumerate(made)), len(made), {})
     count = losses.total(module, update, World(), SEEDS, CPU)
     module.zero_grad()
     total = 0.0

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from weft.runtime import api
 from weft.runtime.cli.main import main
-from weft.runtime.data import planning
-from weft.runtime.data.planning import PlannedBatch, plan_rows, stream_plans
+from weft.runtime.data.plans import planning
+from weft.runtime.data.plans.lengths import LengthSummary, summarized
+from weft.runtime.data.plans.plan import generator
+from weft.runtime.data.plans.planning import PlannedBatch, plan_rows, stream_plans
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.train.distributed.sampler import MicroBatches, stream_micro_batches
 from weft.runtime.train.plan import plan_run
@@ -228,6 +230,11 @@ class Rows:
         """Store the lengths of the only axis."""
         self.axes = {"target": self.lengths}
 
+    @property
+    def summary(self) -> LengthSummary:
+        """What plans must know of all lengths."""
+        return summarized([self.lengths])
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.lengths)
@@ -253,14 +260,15 @@ def test_each_row_occurs_once_in_an_epoch_however_the_limit_changes(rows: Rows) 
     for batch, limit in zip(batches, limits, strict=True):
         longest = int(rows.lengths[batch.rows].max())
         assert len(batch.rows) * longest <= limit
-    first = np.concatenate([batch.rows for batch in batches if batch.epoch == 0])
-    assert batches[-1].epoch > 0
+    first = np.concatenate([batch.rows for batch in batches if batch.at.epoch == 0])
+    assert batches[-1].at.epoch > 0
     assert sorted(first.tolist()) == list(range(100))
 
 
 def test_a_limit_that_does_not_change_gives_the_plan_of_an_epoch(rows: Rows) -> None:
     """Batch for batch, in each epoch."""
-    epochs = [plan_rows([rows.lengths], SETTINGS, 3, epoch, count=100) for epoch in (0, 1)]
+    random = (generator(3, epoch) for epoch in (0, 1))
+    epochs = [plan_rows([rows.lengths], SETTINGS, state, count=100) for state in random]
     expected = [batch.tolist() for epoch in epochs for batch in epoch]
 
     assert [batch.rows.tolist() for batch in planned(rows, [40] * len(expected))] == expected
@@ -272,12 +280,11 @@ def test_any_place_is_resumed_with_the_batch_that_followed(rows: Rows) -> None:
     batches = planned(rows, limits)
 
     for number in range(1, len(limits)):
-        epoch, position, _, cuts = batches[number - 1]
-        again = planned(rows, limits[number:], epoch=epoch, position=position, cuts=cuts)
+        again = planned(rows, limits[number:], at=batches[number - 1].at)
         assert [each.rows.tolist() for each in again] == [
             each.rows.tolist() for each in batches[number:]
         ]
-        assert [each[:2] for each in again] == [each[:2] for each in batches[number:]]
+        assert [each.at for each in again] == [each.at for each in batches[number:]]
 
 
 def test_an_epoch_is_planned_when_it_begins(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -471,7 +478,7 @@ def test_noise_does_not_make_batches_larger_than_their_limit(
         divided += len(numbers) > 2
         assert len({*numbers}) == len(numbers) == update.rounds
         rows = [row for _, batch in update.batches for row in batch.rows.tolist()]
-        assert sorted(rows) == sorted(row for _, _, part, _ in islice(plans, 2) for row in part)
+        assert sorted(rows) == sorted(row for _, part in islice(plans, 2) for row in part)
         for _, batch in update.batches:
             ids = batch.inputs["source"]
             tokens = ids.numel() if count == "padded" else int((ids != 0).sum())

@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ....specs.findings import InputError, pointer
 
 if TYPE_CHECKING:
@@ -30,27 +27,6 @@ class MixtureStage(NamedTuple):
     weights: Weights = ()
     begins: bool = False
     """Whether the first update begins a new epoch."""
-
-
-def rows_of_epoch(weights: Weights, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Return the rows of one epoch, with repetitions; a pure function of its arguments.
-
-    Args:
-        weights: rows and weight of each source, in order.
-        seed: decides which rows belong to which epoch where a weight is fractional.
-        epoch: counts from 0.
-    """
-    chosen, begin = [np.empty(0, dtype=np.int64)], 0
-    for number, (count, weight) in enumerate(weights):
-        copies = int(weight)
-        chosen += [np.arange(begin, begin + count)] * copies
-        share = count * (weight - copies)
-        first, last = round(epoch * share), round((epoch + 1) * share)
-        if last > first:
-            order = np.random.default_rng((seed % (1 << 64), number)).permutation(count)
-            chosen.append(begin + order[np.arange(first, last) % count])
-        begin += count
-    return np.concatenate(chosen)
 
 
 def weights_of(stage: Stage, sources: Mapping[str, int]) -> Weights:
