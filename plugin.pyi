@@ -78,6 +78,7 @@ from .runtime.checkpoint.tokenizers import tokenizers_of as tokenizers_of
 from .runtime.checkpoint.tokenizers import vocabularies_by_column as vocabularies_by_column
 from .runtime.checkpoint.tokenizers import written_by as written_by
 from .runtime.cli.common.answering import InputRow as InputRow
+from .runtime.cli.common.answering import Streamed as Streamed
 from .runtime.cli.common.chunks import LineWork as LineWork
 from .runtime.cli.common.chunks import Outputs as Outputs
 from .runtime.cli.common.chunks import works_apart as works_apart
@@ -118,7 +119,8 @@ from .runtime.cli.common.parameters import overridden as overridden
 from .runtime.cli.common.parameters import refuse_test_set as refuse_test_set
 from .runtime.cli.common.parameters import to_option as to_option
 from .runtime.cli.common.reading import Mistakes as Mistakes
-from .runtime.cli.common.reading import as_it_arrives as as_it_arrives
+from .runtime.cli.common.states import state_table as state_table
+from .runtime.cli.common.states import states_text as states_text
 from .runtime.cli.common.terminal import notice as notice
 from .runtime.cli.decoding import text_rows as text_rows
 from .runtime.cli.predicting import one_file as one_file
@@ -208,6 +210,7 @@ from .runtime.decode.settings import Sampling as Sampling
 from .runtime.decode.settings import Writing as Writing
 from .runtime.decode.settings import search_of as search_of
 from .runtime.metrics.digits import aligned as aligned
+from .runtime.metrics.digits import duration as duration
 from .runtime.metrics.digits import significant as significant
 from .runtime.metrics.losses import Nll as Nll
 from .runtime.metrics.metric import LossMetric as LossMetric
@@ -227,9 +230,13 @@ from .runtime.system.cores import cores as cores
 from .runtime.system.executors.executor import ExecutorSettings as ExecutorSettings
 from .runtime.system.executors.executor import On as On
 from .runtime.system.executors.executor import Opened as Opened
+from .runtime.system.executors.units import Watch as Watch
+from .runtime.system.executors.units import WorkUnit as WorkUnit
+from .runtime.system.executors.units import results_of as results_of
 from .runtime.system.folders import replace_folder as replace_folder
 from .runtime.system.http import bound as bound
 from .runtime.system.http import send_json as send_json
+from .runtime.system.lock import is_locked as is_locked
 from .runtime.system.lock import locked as locked
 from .runtime.system.memory import keep_freed_memory as keep_freed_memory
 from .runtime.system.plugins import Selected as Selected

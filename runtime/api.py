@@ -18,6 +18,7 @@ from .model.model import Adapted, Model
 from .model.opening import ensemble, open_model
 from .spec.check import listed
 from .system.executors.executor import On
+from .system.executors.units import Watch
 from .system.lock import locked
 from .train.context import Listener, Result, prepared_data, training_context, with_prepared
 from .train.device import choose, settings_of_process
@@ -48,6 +49,7 @@ def prepare_run(
     on: On = "local",
     log: Callable[[str], None] | None = None,
     to: str | None = None,
+    watch: Watch | None = None,
 ) -> Prepared:
     """Prepare the tokenizers and tables of a run, or open them, and check that they fit.
 
@@ -61,6 +63,7 @@ def prepare_run(
         log: called with single lines of text.
         to: place to which the prepared data is uploaded: a folder, or an address such as
             `s3://bucket/wmt`.
+        watch: called with the state of each shard, if other processes make them.
 
     Raises:
         InputError: the data is invalid, a place cannot be reached, or the data does not fit
@@ -68,7 +71,9 @@ def prepare_run(
         SpecError: the run or its objective has mistakes.
     """
     run, objective = plan.required()
-    prepared = prepared_data(run, folder, report, processes=processes, on=on, log=log, to=to)
+    prepared = prepared_data(
+        run, folder, report, processes=processes, on=on, log=log, to=to, watch=watch
+    )
     with_prepared(objective, prepared)
     return prepared
 

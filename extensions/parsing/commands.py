@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +23,9 @@ from ...plugin import (
     Mistakes,
     Outputs,
     Placement,
+    Streamed,
     Test,
     argument,
-    as_it_arrives,
     command,
     complete_files,
     file_option,
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from ... import Model
     from .decode.parse import Parse
     from .metrics.evalb import EvalbScores, EvalbSettings
-    from .trees.trees import Leaf, Tree
+    from .trees.trees import Tree
 
 Form = Literal["line", "pretty", "words", "vinyals", "tensor2tensor", "top_down"]
 """How `weft trees` writes a tree."""
@@ -165,27 +164,14 @@ class Parsing(LineWork):
         words = raw_words_of if self.raw else words_of
 
         def outputs(rows: Iterable[InputRow], mistakes: Mistakes) -> Iterator[str]:
-            pending = deque[InputRow]()
-            before = 0
-
-            def sentences() -> Iterator[list[Leaf]]:
-                nonlocal before
-                for index, row in enumerate(rows, 1):
-                    before = row.number - index  # lines before those of a chunk
-                    pending.append(row)
-                    try:
-                        yield words(row.read()["line"])
-                    except InputError as error:
-                        mistakes.add(row.number, error)
-                        yield []
-
+            asked = Streamed(rows, self.source, self.buffer, mistakes)
             parses = predictor.parser.parse(
-                as_it_arrives(sentences(), self.source, self.buffer),
+                asked.values(lambda row: words(row["line"]), []),
                 buffer=self.buffer,
-                warn=lambda index, problem: mistakes.warn(before + index, problem),
+                warn=asked.warn,
             )
-            for parsed in parses:
-                number = pending.popleft().number
+            for row, parsed in asked.answered(parses):
+                number = row.number
                 pictures.draw(number, None if parsed is None else parsed.tree)
                 if self.form == "json":
                     fields = {"line": number, **record(parsed), **mistakes.record(number)}

@@ -538,6 +538,7 @@ def synthesize(
             processes=processes,
             on=on,
             progress=reporter.synthesized,
+            watch=reporter.watch,
         )
     terminal.notice(f"written  {synthetic.folder}: {synthetic.rows:,} rows")
     read = {"data.train": synthetic.train, "tokenizers": synthetic.tokenizers}

@@ -23,13 +23,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal
 
-from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
 
-from ...plugin import InputError, SpecError, objective_file, significant, write_beside
+from ...plugin import (
+    InputError,
+    SpecError,
+    duration,
+    is_locked,
+    objective_file,
+    significant,
+    state_table,
+    states_text,
+    write_beside,
+)
 from ...runtime.system.strangers import LARGEST_FILE, read_in
 from ...runtime.train.history import read
 from ...specs.form import holds_spec
@@ -41,7 +49,6 @@ from .planning.identity import DataDigests, digest_of
 from .planning.plan import JobPlan
 from .planning.planned import Planned
 from .planning.stored import DIGITS, LocalPlan, StoredTask
-from .planning.table import duration
 from .planning.tune import chosen_metric
 
 if TYPE_CHECKING:
@@ -123,15 +130,7 @@ class Job:
 
     def locked(self) -> bool:
         """Return whether a process, which may belong to another call, works on the job."""
-        if not (self.folder / LOCK).is_file():
-            return False
-        try:
-            with FileLock(self.folder / LOCK, timeout=0):
-                return False
-        except Timeout:
-            return True
-        except OSError:  # a folder that can only be read
-            return False
+        return is_locked(self.folder / LOCK)
 
     def progress(self) -> dict[str, Any]:
         """Return the newest events of the training: `train` and `valid`, as far as there are."""
@@ -387,9 +386,7 @@ def events(job: Job) -> Iterator[dict[str, Any]]:
 
 EVERY = 1.0
 """Seconds between two pictures of the table."""
-LONGEST = 80
-"""Maximum number of letters of an error."""
-_STYLES = {"done": "green", "running": "cyan", "failed": "red", "lost": "red", "stopped": "yellow"}
+COLUMNS = ("row", "seed", "state", "update", "loss", "valid loss", "time")
 
 
 def status_of(job: Job) -> dict[str, Any]:
@@ -429,16 +426,9 @@ def status_table(record: dict[str, Any], out: Path, work: PoolState | None = Non
         out: folder of the study.
         work: what is done, if the jobs are being run.
     """
-    from rich.table import Table  # noqa: PLC0415 - slow to load, and needed only for people
-    from rich.text import Text  # noqa: PLC0415 - as above
-
-    table = Table(
-        title=record["study"], title_justify="left", caption_justify="left", caption_style=""
-    )
-    for name in ("row", "seed", "state", "update", "loss", "valid loss", "time"):
-        table.add_column(name, justify="left" if name in ("row", "state") else "right")
     costs = costs_of_jobs(record)
     rows: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    lines: list[tuple[tuple[str, ...], str]] = []
     for job in jobs_of(record, out):
         status, cost = status_of(job), costs[job.key]
         if work is not None and job.key in work.running and status["state"] != "running":
@@ -447,21 +437,17 @@ def status_table(record: dict[str, Any], out: Path, work: PoolState | None = Non
             lost = status["state"] == "lost"
             status |= {"state": "lost" if lost else "failed", "error": work.failed[job.key]}
         rows.append((status, cost))
-        state, style = status["state"], _STYLES.get(status["state"], "")
-        table.add_row(
-            Text(f"{job.row} [{job.trial}]" if job.trial else job.row),
+        cells = (
+            f"{job.row} [{job.trial}]" if job.trial else job.row,
             str(job.seed),
-            f"[{style}]{state}[/]" if style else state,
+            status["state"],
             f"{status['update']:,}/{cost['updates']:,}",
             significant(status["loss"]) if "loss" in status else "",
             significant(status["valid"]) if "valid" in status else "",
             duration(status["seconds"]) if "seconds" in status else "",
         )
-        if status.get("error"):
-            error = shorten(status["error"], LONGEST, placeholder="…")
-            table.add_row("", "", Text(error, style="red"))
-    table.caption = summary(rows)
-    return table
+        lines.append((cells, status.get("error") or ""))
+    return state_table(record["study"], COLUMNS, lines, summary(rows))
 
 
 def summary(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
@@ -473,8 +459,6 @@ def summary(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
         rows: the status and the costs of each job, as of `status_of` and of a plan.
     """
     states = Counter(status["state"] for status, _ in rows)
-    parts = [f"{states['done']} of {len(rows)} done"]
-    parts += [f"{states[name]} {name}" for name in ("running", "lost", "failed") if states[name]]
     trained = remaining = seconds = 0.0
     for status, cost in rows:
         work = cost["training_flops"] * status["update"] / cost["updates"]
@@ -482,7 +466,7 @@ def summary(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
             trained, seconds = trained + work, seconds + status["seconds"]
         if status["state"] != "done":
             remaining += cost["training_flops"] - work
-    line = ", ".join(parts)
+    line = states_text(states, len(rows))
     if not remaining or not trained:
         return line
     estimate = remaining / trained * seconds

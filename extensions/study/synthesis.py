@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
@@ -34,17 +33,20 @@ from ...plugin import (
     SymbolSettings,
     Task,
     TextSettings,
+    Watch,
+    WorkUnit,
     load_run,
     locked,
     open_model,
     reader_of,
+    results_of,
     settings_of_process,
     write_beside,
 )
 from ...plugin import ensemble as combined
 from ...runtime.data.readers.synthetic import PROVENANCE, file_of_field
 from ...runtime.data.vocabularies import file_of
-from ...runtime.system.executors.executor import completed, opened
+from ...runtime.system.executors.executor import opened
 from ...runtime.system.strangers import object_in
 from ...runtime.train.device import RunDevice, choose
 from ...specs.files import sha256_of
@@ -80,6 +82,7 @@ def synthesize(  # noqa: PLR0913 - all of them are options of the command
     predict: Mapping[str, Any] | None = None,
     closest: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    watch: Watch | None = None,
     processes: int | None = None,
     on: On = "local",
 ) -> Synthetic:
@@ -104,6 +107,7 @@ def synthesize(  # noqa: PLR0913 - all of them are options of the command
             `nbest`.
         progress: called with the number of rows that are done and with that of all rows, before
             the first and after each 256.
+        watch: called with the state of each part, if other processes answer them.
         processes: parts of 256 rows that are answered at the same time; default: one, in this
             process, and on a cluster as many as it takes.
         on: where: `local`, `ray`, `dask:ADDRESS`, `slurm`, or settings.
@@ -153,7 +157,7 @@ def synthesize(  # noqa: PLR0913 - all of them are options of the command
             total = sum(1 for _ in _records(reader, fields))
             progress(done, total)
         remaining = islice(_records(reader, fields), done, None)
-        for texts, answers in _in_order(pickled, remaining, processes, on):
+        for texts, answers in _in_order(pickled, remaining, done, folder, watch, processes, on):
             for name, file in names.items():
                 values = (
                     {**row, answered.field: value, SCORE: score}[name]
@@ -176,33 +180,48 @@ Texts = Mapping[str, Any]
 
 
 def _in_order(
-    settings: bytes, records: Iterator[Record], processes: int | None, on: On
+    settings: bytes,
+    records: Iterator[Record],
+    done: int,
+    folder: Path,
+    watch: Watch | None,
+    processes: int | None,
+    on: On,
 ) -> Iterator[tuple[list[Texts], list[tuple[Any, float]]]]:
     """Yield the rows of each part with their answers and scores, in order.
 
     Args:
         settings: as of `_ready`.
         records: the rows.
+        done: number of rows before them.
+        folder: folder of the rows.
+        watch: called with the parts as units.
         processes: parts that are answered at the same time.
         on: the executor.
     """
     numbers, next_number = count(), 0
     parts: dict[int, tuple[list[Texts], list[tuple[Any, float]]]] = {}
 
-    def next_part() -> tuple[int, list[Texts]] | None:
-        texts = [record.values for record in islice(records, CHUNK)]
-        return (next(numbers), texts) if texts else None
+    def next_part() -> WorkUnit[list[Texts]] | None:
+        part = list(islice(records, CHUNK))
+        if not part:
+            return None
+        number = next(numbers)
+        first = done + number * CHUNK + 1
+        name, location = f"rows {first:,}-{first + len(part) - 1:,}", part[0].location
+        return WorkUnit(number, name, len(part), location, [record.values for record in part])
 
     with opened(on, processes) as engine:
-
-        def submit(part: tuple[int, list[Texts]]) -> Future[list[tuple[Any, float]]]:
-            return engine.executor.submit(answers_of_part, settings, part[1])
-
-        for event in completed(next_part, submit, engine.at_once + engine.ahead):
-            if event is None:
-                continue
-            (number, texts), future = event
-            parts[number] = texts, future.result()
+        results = results_of(
+            next_part,
+            lambda texts: (answers_of_part, settings, texts),
+            engine,
+            folder,
+            watch=watch,
+            go_on=False,  # what follows a lost part cannot be written
+        )
+        for unit, answers in results:
+            parts[unit.number] = unit.item, answers
             while next_number in parts:
                 yield parts.pop(next_number)
                 next_number += 1

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -18,7 +17,7 @@ from ...specs.findings import InputError
 from ..data.text_files import STDIN, read_lines
 from ..decode.predictors.predictor import Answer
 from .common import terminal
-from .common.answering import Answered, InputRow, lines_of
+from .common.answering import Answered, InputRow, Streamed, lines_of
 from .common.chunks import LineWork, Outputs, write_answers
 from .common.command import DECODING, FieldsOf, command, wrong
 from .common.models import (
@@ -45,7 +44,7 @@ from .common.parameters import (
     option,
     out_option,
 )
-from .common.reading import Mistakes, as_it_arrives, decoded_lines
+from .common.reading import Mistakes, decoded_lines
 
 Input = Annotated[
     str | None,
@@ -172,28 +171,14 @@ class Translating(LineWork):
         numbered, details = predictor.nbest > 1, Details(self.alignment, self.attention)
 
         def outputs(rows: Iterable[InputRow], mistakes: Mistakes) -> Iterator[str]:
-            pending: deque[InputRow] = deque()
-            before = 0
-
-            def values() -> Iterator[dict[str, Any]]:
-                nonlocal before
-                for index, row in enumerate(rows, 1):
-                    before = row.number - index  # lines before those of a chunk
-                    pending.append(row)
-                    try:
-                        yield row.read()
-                    except InputError as error:
-                        mistakes.add(row.number, error)
-                        yield {"source": "", "prefix": "", "include": ""}
-
+            asked = Streamed(rows, self.source, ahead, mistakes)
             answered = predictor.stream(
-                as_it_arrives(values(), self.source, ahead),
+                asked.values(dict, {"source": "", "prefix": "", "include": ""}),
                 buffer=ahead,
-                first=FIRST_ROWS,
-                warn=lambda index, problem: mistakes.warn(before + index, problem),
+                first=None if isinstance(rows, Sequence) else FIRST_ROWS,  # a chunk is at hand
+                warn=asked.warn,
             )
-            for answers in answered:
-                row = pending.popleft()
+            for row, answers in asked.answered(answered):
                 if self.records:
                     text = "" if row.number in mistakes else row.text
                     [record] = text_records(model, predictor, [text], [answers], details)

@@ -172,7 +172,7 @@ def _answered(
     with ExitStack() as stack:
         beside = out or str(Path(stack.enter_context(TemporaryDirectory())) / "answers")
         texts_of = stack.enter_context(
-            answered_apart(work, numbered, beside, progress, on, processes)
+            answered_apart(work, numbered, beside, "rows predicted", progress, on, processes)
         )
         lines = "".join(texts_of((), _Refused())).splitlines()
     return [decoded(json.loads(line)) for line in lines]

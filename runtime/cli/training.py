@@ -102,7 +102,14 @@ def prepare(
     reporter = terminal.Reporter()
     with locked(folder), reporter.shown():
         prepared = api.prepare_run(
-            plan, folder, reporter.prepared, processes=processes, on=on, log=reporter.log, to=to
+            plan,
+            folder,
+            reporter.prepared,
+            processes=processes,
+            on=on,
+            log=reporter.log,
+            to=to,
+            watch=reporter.watch,
         )
     lengths = lengths_in_updates(
         prepared.train, settings.batch_at(1), settings.seed, settings.batches_at(1)

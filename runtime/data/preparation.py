@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...specs.findings import InputError
 from ..system.executors.executor import On
+from ..system.executors.units import Watch
 from ..system.memory import give_back_memory
 from .columns.registry import columns_of
 from .columns.text import RAW, TextColumn
@@ -124,6 +125,7 @@ class Preparation:
     progress: Report
     processes: int | None
     on: On = "local"
+    watch: Watch | None = None
 
     def run(self) -> dict[str, Any]:
         """Fill the `fresh` folder; return the report.
@@ -380,7 +382,7 @@ class Preparation:
         if processes is not None:
             processes = max(1, min(processes, len(sizes) - len(done)))
         parts = pieces(texts.paths, texts.counts, done)
-        with closing(make_shards(recipe, parts, processes, self.on)) as finished:
+        with closing(make_shards(recipe, parts, processes, self.on, self.watch)) as finished:
             for piece in finished:
                 read += piece.rows
                 self.progress(split, read, total)

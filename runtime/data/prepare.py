@@ -28,6 +28,7 @@ from ...specs.findings import InputError, did_you_mean
 from ...specs.wording import SettingError
 from ..system.cores import cores
 from ..system.executors.executor import On, settings_of
+from ..system.executors.units import Watch
 from .columns.column_settings import TextSettings
 from .columns.registry import columns_of
 from .folders import remove_leftover, resuming
@@ -110,6 +111,7 @@ def prepare(
     on: On = "local",
     log: Callable[[str], None] | None = None,
     to: str | None = None,
+    watch: Watch | None = None,
 ) -> Prepared:
     """Train the tokenizers and write the tables, or open existing prepared data.
 
@@ -132,6 +134,7 @@ def prepare(
         log: called with single lines of text.
         to: store to which the prepared data is uploaded, a folder or an address such as
             `s3://bucket/wmt`: tables, tokenizers, and the files of `valid` and of the test sets.
+        watch: called with the state of each shard, if other processes make them.
 
     Raises:
         InputError: a file is missing or invalid, columns do not align, the vocabulary size does
@@ -166,7 +169,7 @@ def prepare(
         # Another process may have finished it while this one waited.
         if not _is_prepared(folder, fingerprint):
             count = processes or (len(cores()) if local else None)
-            reports = Preparation(data, tokenizers, work, fresh, progress, count, on).run()
+            reports = Preparation(data, tokenizers, work, fresh, progress, count, on, watch).run()
             marker = {
                 "format": FORMAT,
                 "fingerprint": fingerprint,

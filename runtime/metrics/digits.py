@@ -1,8 +1,9 @@
-"""Numbers as text: losses and scores of any magnitude."""
+"""Numbers as text: losses and scores of any magnitude, and durations."""
 
 from __future__ import annotations
 
 _THOUSAND = 1_000
+_HOUR = 3600.0
 
 
 def significant(value: float) -> str:
@@ -18,6 +19,17 @@ def significant(value: float) -> str:
     if abs(value) < _THOUSAND and abs(float(f"{value:.2e}")) < _THOUSAND:
         return f"{value:#.3g}".removesuffix(".")
     return f"{value:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the largest fitting unit.
+
+    >>> duration(42), duration(600), duration(9000)
+    ('42 s', '10.0 min', '2.5 h')
+    """
+    if seconds < 2 * 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 2 * _HOUR else f"{seconds / _HOUR:.1f} h"
 
 
 def aligned(value: float, decimals: int, *, sign: bool = False) -> str:

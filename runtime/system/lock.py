@@ -69,6 +69,19 @@ def locked(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock of a file, which may be missing."""
+    if not path.is_file():
+        return False
+    try:
+        with FileLock(path, timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # a folder that can only be read
+        return False
+
+
 def _described(owner: Path) -> str:
     """Return the process that holds a lock, as text."""
     try:

@@ -29,6 +29,7 @@ from ..data.settings import Settings
 from ..data.table import Table
 from ..system.detail import Detail
 from ..system.executors.executor import On
+from ..system.executors.units import Watch
 from .checks.batches import one_length
 from .device import RunDevice
 from .distributed.sampler import MicroBatches
@@ -194,6 +195,7 @@ def prepared_data(
     on: On = "local",
     log: Callable[[str], None] | None = None,
     to: str | None = None,
+    watch: Watch | None = None,
 ) -> Prepared:
     """Prepare the tokenizers and tables of a run, or open them; see `prepare`."""
     return prepare(
@@ -205,6 +207,7 @@ def prepared_data(
         on=on,
         log=log,
         to=to,
+        watch=watch,
     )
 
 

@@ -5,24 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ....plugin import duration
 from .base import Run
 from .plan import JobPlan
 from .planned import Planned
 
-HOUR = 3600.0
 Speed = Callable[[Run], float]
 """FLOP/s with which a run trains."""
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in the largest fitting unit.
-
-    >>> duration(42), duration(600), duration(9000)
-    ('42 s', '10.0 min', '2.5 h')
-    """
-    if seconds < 2 * 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 2 * HOUR else f"{seconds / HOUR:.1f} h"
 
 
 def size(count: float) -> str:

@@ -14,7 +14,7 @@ from string import Template
 from graphviz import Digraph
 
 from ....graphs.draw.diff import diff_picture
-from ....plugin import InputError, svg_of, write_beside
+from ....plugin import InputError, duration, svg_of, write_beside
 from ....runtime.system.strangers import has_file, read_in
 from ....specs.escaping import html_text
 from ..planning.identity import digest_of
@@ -23,7 +23,6 @@ from ..planning.planned import Planned
 from ..planning.table import (
     Speed,
     copied,
-    duration,
     percent,
     procedure,
     search_cost,

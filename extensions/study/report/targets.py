@@ -6,8 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ....plugin import METRICS
-from ..planning.table import duration
+from ....plugin import METRICS, duration
 from ..procedure import Target
 
 Record = dict[str, Any]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -14,6 +16,7 @@ from .reading import Mistakes, answers_of, as_it_arrives, prompts
 
 if TYPE_CHECKING:
     from ...decode.predictors.predictor import Answer
+    from ...system.executors.units import Watch, WorkUnits
 
 T = TypeVar("T")
 _LINE_ENDS = str.maketrans("\n\r", "  ")
@@ -90,6 +93,55 @@ class Answered(Generic[T]):
             self._warned.clear()
 
 
+class Streamed:
+    """Rows that are read ahead while others are answered; a wrong row loses no other answer."""
+
+    def __init__(
+        self, rows: Iterable[InputRow], source: str | None, ahead: int, mistakes: Mistakes
+    ) -> None:
+        """Store the rows, which have consecutive numbers; arguments as of `Answered`.
+
+        Args:
+            rows: the rows.
+            source: their file, if there is one.
+            ahead: rows to read ahead.
+            mistakes: gets wrong rows and warnings.
+        """
+        self._rows, self._source, self._ahead = rows, source, ahead
+        self._pending = deque[InputRow]()
+        self._before = 0
+        self.mistakes = mistakes
+
+    def values(self, read: Callable[[dict[str, Any]], T], empty: T) -> Iterator[T]:
+        """Return what is answered, as it arrives.
+
+        Args:
+            read: returns what is answered for the values of a row; InputError if it is wrong.
+            empty: what is answered for a wrong row.
+        """
+
+        def all_values() -> Iterator[T]:
+            for index, row in enumerate(self._rows, 1):
+                self._before = row.number - index  # rows before those of a chunk
+                self._pending.append(row)
+                try:
+                    yield read(row.read())
+                except InputError as error:
+                    self.mistakes.add(row.number, error)
+                    yield empty
+
+        return as_it_arrives(all_values(), self._source, self._ahead)
+
+    def warn(self, index: int, problem: str) -> None:
+        """Warn of a row, by its number among those that are answered, from 1."""
+        self.mistakes.warn(self._before + index, problem)
+
+    def answered(self, answers: Iterable[T]) -> Iterator[tuple[InputRow, T]]:
+        """Yield each row with its answer."""
+        for answer in answers:
+            yield self._pending.popleft(), answer
+
+
 def counter_for(
     what: str, source: str | None, out: str | None, *, asked: bool
 ) -> terminal.LineCounter | None:
@@ -103,6 +155,34 @@ def counter_for(
     """
     free = (out is not None or not sys.stdout.isatty()) and not prompts(source)
     return terminal.LineCounter(what) if asked or (terminal.shows_progress() and free) else None
+
+
+@contextmanager
+def followed(what: str, count: Callable[[int], None]) -> Iterator[Watch]:
+    """Give what shows units in a table on a terminal; elsewhere, what counts their rows.
+
+    Args:
+        what: what is counted, such as `lines translated`.
+        count: called with the number of further rows that are done.
+    """
+    if terminal.shows_progress():
+        rows, _, verb = what.partition(" ")
+        with terminal.Reporter().shown() as reporter:
+
+            def show(units: WorkUnits[Any]) -> None:
+                reporter.watch(units)
+                reporter.counted(verb, units.rows, None, rows)
+
+            yield show
+        return
+    counted = 0
+
+    def more(units: WorkUnits[Any]) -> None:
+        nonlocal counted
+        count(units.rows - counted)
+        counted = units.rows
+
+    yield more
 
 
 def lines_of(number: int, answers: Sequence[Answer], *, numbered: bool) -> str:

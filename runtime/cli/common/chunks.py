@@ -18,19 +18,17 @@ from hashlib import sha256
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....specs.files import write_beside
 from ....specs.findings import InputError
-from ...system.executors.executor import On, completed, opened, settings_of
+from ...system.executors.executor import On, opened, settings_of
+from ...system.executors.units import Watch, WorkUnit, WorkUnits, results_of
 from ...system.lock import locked
 from . import terminal
-from .answering import InputRow, counter_for
+from .answering import InputRow, counter_for, followed
 from .command import wrong
 from .reading import Mistakes
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 ROWS = 1000
 """Rows of a chunk."""
@@ -94,7 +92,7 @@ def write_answers(
 
     try:
         answers = (
-            answered_apart(work, rows, str(out), count, on, processes)
+            answered_apart(work, rows, str(out), what, count, on, processes)
             if outputs is None
             else nullcontext(outputs)
         )
@@ -120,6 +118,7 @@ def answered_apart(
     work: LineWork,
     rows: Iterator[InputRow],
     out: str,
+    what: str,
     count: Callable[[int], None],
     on: On,
     processes: int | None,
@@ -130,17 +129,23 @@ def answered_apart(
         work: the settings.
         rows: the rows.
         out: file beside which finished parts are kept, until this context ends without an error.
-        count: called with the number of further rows that are answered.
+        what: as for `write_answers`.
+        count: called with the number of further rows that are answered, unless a table shows it.
         on: the executor.
         processes: as for `write_answers`.
 
     Raises:
         InputError: the checkpoint cannot be opened, or an option does not fit it.
+        LostError: workers were lost; the other rows are answered, and kept.
     """
     folder = Path(out).resolve().with_name(f".{Path(out).name}.work")
     with locked(folder):
         try:
-            yield _kept(folder, _on_workers(work, rows, folder, count, on, processes))
+            with followed(what, count) as watch:
+                names = _on_workers(
+                    work, rows, folder, what.partition(" ")[0], watch, on, processes
+                )
+            yield _kept(folder, names)
         except BaseException:
             if not any(folder.glob("[0-9a-f]*")):
                 shutil.rmtree(folder)
@@ -148,11 +153,16 @@ def answered_apart(
     shutil.rmtree(folder)
 
 
+Chunk = tuple[str, list[InputRow]]
+"""Name of the file of a chunk's answers, and its rows."""
+
+
 def _on_workers(
     work: LineWork,
     rows: Iterator[InputRow],
     folder: Path,
-    count: Callable[[int], None],
+    noun: str,
+    watch: Watch,
     on: On,
     processes: int | None,
 ) -> list[str]:
@@ -164,8 +174,9 @@ def _on_workers(
                 stat = path.stat()
                 digest.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
     settings, names = pickle.dumps((work, digest.digest())), list[str]()
+    units = WorkUnits[Chunk]()
 
-    def next_chunk() -> tuple[str, list[InputRow]] | None:
+    def next_chunk() -> WorkUnit[Chunk] | None:
         while chunk := list(islice(rows, ROWS)):
             content = digest.copy()
             content.update(
@@ -173,20 +184,23 @@ def _on_workers(
             )
             names.append(content.hexdigest()[:32])
             if not (folder / names[-1]).is_file():
-                return names[-1], chunk
-            count(len(chunk))
+                title = f"{noun} {chunk[0].number:,}-{chunk[-1].number:,}"
+                item = names[-1], chunk
+                return WorkUnit(len(names), title, len(chunk), chunk[0].location, item)
+            units.count(len(chunk))
         return None
 
     with opened(on, processes) as engine:
-
-        def submit(item: tuple[str, list[InputRow]]) -> Future[dict[str, Any]]:
-            return engine.executor.submit(answer_chunk, settings, item[1])
-
-        for event in completed(next_chunk, submit, engine.at_once + engine.ahead):
-            if event is not None:
-                (name, chunk), future = event
-                write_beside(folder / name, json.dumps(future.result()).encode(), "file")
-                count(len(chunk))
+        results = results_of(
+            next_chunk,
+            lambda chunk: (answer_chunk, settings, chunk[1]),
+            engine,
+            folder,
+            units=units,
+            watch=watch,
+        )
+        for unit, answers in results:
+            write_beside(folder / unit.item[0], json.dumps(answers).encode(), "file")
     return names
 
 

@@ -22,11 +22,13 @@ from ....specs.files import FULL, replaceable
 from ....specs.findings import Finding, InputError, SpecError
 from ...metrics.digits import significant
 from ...system.detail import Detail
+from .states import unit_table
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.progress import Progress, TaskID
 
+    from ...system.executors.units import WorkUnits
     from ...train.context import Progress as Seen
 
 LINES = 40
@@ -294,6 +296,7 @@ class Reporter:
         self.console = out or console()
         self.console.quiet = _WISHES.quiet
         self._bar: Progress | None = None
+        self._units: WorkUnits[Any] | None = None
         self._tasks: dict[str, TaskID] = {}
         self._shown = 0
         self._began: dict[str, tuple[float, int]] = {}
@@ -315,7 +318,16 @@ class Reporter:
             TimeRemainingColumn,
         )
 
-        self._bar = Progress(
+        class Bars(Progress):
+            """The bars, below a table of the units that are not done."""
+
+            def get_renderables(bars) -> Iterator[RenderableType]:  # noqa: N805 - `self` reports
+                """Yield what is drawn."""
+                if self._units is not None:
+                    yield unit_table(self._units)
+                yield from super().get_renderables()
+
+        self._bar = Bars(
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(),
@@ -338,13 +350,17 @@ class Reporter:
     def prepared(self, stage: str, done: int, total: int | None) -> None:
         """Report how many rows of a preparation stage are done, or MiB, and the speed."""
         unit = "MiB" if stage in ("fetch", "upload") else "rows"
-        self._counted(f"prepare {stage}", done, total, unit)
+        self.counted(f"prepare {stage}", done, total, unit)
+
+    def watch(self, units: WorkUnits[Any]) -> None:
+        """Show the state of the units of a command, from now on."""
+        self._units = units
 
     def synthesized(self, done: int, total: int) -> None:
         """Report how many rows a checkpoint answered, and the speed."""
-        self._counted("synthesize", done, total, "rows")
+        self.counted("synthesize", done, total, "rows")
 
-    def _counted(self, name: str, done: int, total: int | None, unit: str) -> None:
+    def counted(self, name: str, done: int, total: int | None, unit: str) -> None:
         """Report how much of a stage is done, and the speed since its first report."""
         now = time.monotonic()
         began, first = self._began.setdefault(name, (now, done))

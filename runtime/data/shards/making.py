@@ -7,19 +7,22 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from ....specs.findings import InputError
-from ...system.executors.executor import LostError, On, completed, opened
+from ...system.executors.executor import On, opened
+from ...system.executors.units import Watch, WorkUnit, results_of
 from .shards import Maker
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
-    from concurrent.futures import Future
 
     from .shards import ShardRecipe, ShardText
 
 
 def make_shards(
-    recipe: ShardRecipe, pieces: Iterator[ShardText], processes: int | None, on: On = "local"
+    recipe: ShardRecipe,
+    pieces: Iterator[ShardText],
+    processes: int | None,
+    on: On = "local",
+    watch: Watch | None = None,
 ) -> Generator[ShardText]:
     """Make a shard of each piece; yield the pieces in the order of completion.
 
@@ -28,35 +31,33 @@ def make_shards(
         pieces: text, consumed on demand.
         processes: shards that are made at the same time; with 1 on this machine, in this process.
         on: the executor, whose workers see the folder of the shards.
+        watch: called with the pieces as units.
 
     Raises:
         InputError: a line is not UTF-8; the first such line, for any number of processes.
         LostError: the workers of a shard were killed; finished shards stay.
     """
-    failures: dict[int, InputError] = {}
     digests = [sha256(side.vocabulary.path.read_bytes()).digest() for side in recipe.sides]
     settings = pickle.dumps((recipe, digests))
+
+    def next_piece() -> WorkUnit[ShardText] | None:
+        piece = next(pieces, None)
+        if piece is None:
+            return None
+        first, last = piece.first, piece.first + piece.rows - 1
+        location = f"{piece.paths[0]}:{first}"
+        return WorkUnit(piece.number, f"lines {first:,}-{last:,}", piece.rows, location, piece)
+
     with opened(on, processes) as engine:
-
-        def submit(piece: ShardText) -> Future[None]:
-            return engine.executor.submit(make_shard, settings, piece)
-
-        def next_piece() -> ShardText | None:
-            return None if failures else next(pieces, None)
-
-        for event in completed(next_piece, submit, engine.at_once + engine.ahead):
-            if event is None:
-                continue
-            piece, future = event
-            error = future.exception()
-            if error is None:
-                yield piece
-            elif isinstance(error, InputError) and not isinstance(error, LostError):
-                failures[piece.number] = error
-            else:
-                raise error
-    if failures:  # pieces are submitted in order, so the first failing one is among these
-        raise failures[min(failures)]
+        results = results_of(
+            next_piece,
+            lambda piece: (make_shard, settings, piece),
+            engine,
+            recipe.folder,
+            watch=watch,
+        )
+        for unit, _ in results:
+            yield unit.item
 
 
 def make_shard(settings: bytes, piece: ShardText) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import pickle
+import traceback
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -34,16 +35,17 @@ class LostError(InputError):
     passing = True
     """Whether the error is transient, so that what is done stays."""
 
-    def __init__(self, problem: str) -> None:
-        """Store how the last worker ended."""
+    def __init__(self, problem: str, location: str = "") -> None:
+        """Store how the last worker ended, and the file and line of its input."""
         super().__init__(
             problem,
+            location=location,
             help="run the same command again to continue; fewer --processes need less memory",
         )
 
-    def __reduce__(self) -> tuple[type[LostError], tuple[str]]:
-        """Pickle the problem."""
-        return type(self), (self.problem,)
+    def __reduce__(self) -> tuple[type[LostError], tuple[str, str]]:
+        """Pickle the arguments."""
+        return type(self), (self.problem, self.location)
 
 
 class ExecutorSettings(Named):
@@ -192,17 +194,20 @@ def attempted(
     try:
         return True, function(*arguments, **keywords)
     except BaseException as error:  # noqa: BLE001 - the other process raises it
+        if not isinstance(error, InputError):
+            error.add_note("".join(["in a worker:\n", *traceback.format_tb(error.__traceback__)]))
         return False, portable(error)
 
 
 def portable(error: BaseException) -> BaseException:
     """Return an error that can be sent to another process, and says the same."""
-    if isinstance(error, InputError):
-        return error
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 - whatever its class does
-        return RuntimeError(f"{type(error).__name__}: {error}")
+        substitute = RuntimeError(f"{type(error).__name__}: {error}")
+        for note in getattr(error, "__notes__", ()):
+            substitute.add_note(note)
+        return substitute
     return error
 
 

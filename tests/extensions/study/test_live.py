@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from filelock import FileLock
 from rich.console import Console
-from weft.extensions.study import jobs
 from weft.extensions.study.jobs import LOCK, Job, PoolState, status_table, watched
+from weft.runtime.cli.common.states import LONGEST
 
 HEAD = ["row", "seed", "state", "update", "loss", "valid loss", "time"]
 COSTS = {"updates": 2000, "training_flops": 2e9}
@@ -139,7 +139,7 @@ def test_a_long_error_ends_at_a_word_and_wraps_on_a_narrow_terminal(tmp_path: Pa
         error = " ".join(line[2] for line in lines[state + 1 :])
         assert max(map(len, drawn.splitlines())) <= width
         assert error.removesuffix("…").split() == (["twelve", "bytes"] * 12)[: len(error.split())]
-        assert len(error) <= jobs.LONGEST
+        assert len(error) <= LONGEST
         assert error.endswith("…")
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 import weft
-from weft.extensions.study.planning.table import duration, size
+from weft.extensions.study.planning.table import size
 from weft.extensions.study.report import page as page_module
 from weft.extensions.study.report.page import cell, drawn_row
 from weft.runtime.cli.main import main
+from weft.runtime.metrics.digits import duration
 from weft.specs.escaping import html_text
 from weft.specs.findings import InputError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from weft.runtime.cli.common import terminal
 from weft.runtime.cli.common.terminal import LINES, Reporter
 from weft.runtime.cli.main import main
 from weft.runtime.system.detail import Detail
+from weft.runtime.system.executors.units import WorkUnit, WorkUnits
 from weft.runtime.train.context import Progress
 
 
@@ -163,3 +165,36 @@ def test_a_full_disk_is_a_message(
     printed = capsys.readouterr().err
     assert "error: cannot read or write: No space left on device" in printed
     assert "free disk space" in printed
+
+
+def test_a_terminal_sees_the_units_that_are_not_done() -> None:
+    """What is wrong comes first, then what runs; the line below counts all of them."""
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=160, highlight=False)
+    units = WorkUnits[None](done=12, rows=12_000)
+    for number, state in enumerate(("queued", "running", "lost")):
+        first = number * 1000 + 1
+        name = f"lines {first:,}-{first + 999:,}"
+        unit = WorkUnit(number, name, 1000, f"in:{first}", None)
+        unit.enter(state)  # type: ignore[arg-type]
+        (units.wrong if state == "lost" else units.pending).append(unit)
+    units.wrong[0].problem = "a worker process ended: SIGKILL"
+
+    with Reporter(console).shown() as reporter:
+        reporter.watch(units)
+        reporter.counted("translated", units.rows, None, "lines")
+
+    lines = [line.strip()[1:-1].split("│") for line in _plain(out).splitlines() if "│" in line]
+    assert [[cell.strip() for cell in line[:2]] for line in lines][-4:] == [
+        ["lines 2,001-3,000", "lost"],
+        ["", "a worker process ended: SIGKILL"],
+        ["lines 1,001-2,000", "running"],
+        ["lines 1-1,000", "queued"],
+    ]
+    assert "12 done, 1 running, 1 queued, 1 lost" in _plain(out)
+    assert "12000/?" in _plain(out)
+
+
+def _plain(out: io.StringIO) -> str:
+    """Return what was written without the codes of a terminal."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
