@@ -7,6 +7,7 @@ and where the last ends.
 
 from __future__ import annotations
 
+import mmap
 from array import array
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 FLUSH = 1 << 20
 """Numbers buffered in memory before they are written."""
+MANY = 1 << 16
+"""Rows whose lengths are read at once for a plan, not for a batch."""
 OFFSET = np.dtype("<i8")
 AGAIN = "delete the folder and prepare the data again"
 _TYPECODES = {"<u2": "H", "<u4": "I"}
@@ -166,6 +169,8 @@ class StoredLengths:
             lengths = self.offsets[rows + 1] - self.offsets[rows]
         if lengths.min(initial=0) < 0:
             raise damaged(self.path, "has decreasing offsets")
+        if len(lengths) >= MANY:
+            give_back(self.offsets)
         return lengths + self.added
 
 
@@ -267,6 +272,18 @@ class Array:
         filled = steps < lengths[:, None]
         table[filled] = self.items[(starts[:, None] + steps)[filled]]
         return table, lengths
+
+
+def give_back(numbers: NDArray[Any]) -> None:
+    """Take the pages of a mapped file out of the process, until they are read again.
+
+    So what a process has read once does not count as its memory.  Numbers in memory stay.
+    """
+    base: Any = numbers
+    while base is not None and not isinstance(base, mmap.mmap):
+        base = getattr(base, "base", None)
+    if base is not None and hasattr(base, "madvise"):  # not on Windows
+        base.madvise(mmap.MADV_DONTNEED)
 
 
 def mapped(path: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:

@@ -20,9 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from weft.runtime.data.prepare import prepare
 from weft.runtime.data.settings import FilterSettings
+from weft.runtime.data.shards import arrays, shards
 from weft.runtime.data.shards import arrays as arrays_file
 from weft.runtime.data.shards import merge_shards as gather
-from weft.runtime.data.shards import shards
 from weft.runtime.data.shards.corpus import Corpus, CorpusWriter
 from weft.runtime.data.shards.filters import FilterCount, refuse
 from weft.runtime.data.shards.making import make_shards
@@ -542,6 +542,28 @@ def test_a_file_of_another_length_is_refused(tmp_path: Path, name: str, change: 
 
     assert caught.value.location == str(path)
     assert "prepare the data again" in caught.value.help
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux tells")
+def test_lengths_that_were_read_once_take_no_memory(tmp_path: Path) -> None:
+    """A process maps the offsets, and has none of their pages after a plan has read all lengths."""
+    path = tmp_path / "x.offsets"
+    (np.arange(1 << 17) * 3).astype("<i8").tofile(path)
+    offsets = arrays.mapped(path, arrays.OFFSET, 1 << 17)
+
+    def kilobytes() -> int:
+        lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+        next(line for line in lines if line.endswith(str(path)))
+        return int(next(line for line in lines if line.startswith("Rss:")).split()[1])
+
+    assert offsets.sum() > 0
+    assert kilobytes() >= 1 << 10
+
+    lengths = arrays.StoredLengths(offsets, 1, path)[:]
+
+    assert kilobytes() == 0
+    assert set(lengths.tolist()) == {4}
+    assert offsets[1000] == 3000
 
 
 def test_offsets_that_are_nonsense_are_refused(tmp_path: Path) -> None:
