@@ -101,7 +101,7 @@ class Prepared:
         return [values_of(self.columns, record) for record in records]
 
 
-def prepare(
+def prepare(  # noqa: PLR0913 - all of them are options of the command
     data: DataSettings,
     tokenizers: Tokenizers,
     folder: str | Path,
