@@ -174,6 +174,89 @@ def test_the_pods_of_kubernetes_are_the_machines_of_torchrun() -> None:
     assert out.startswith(container["volumeMounts"][0]["mountPath"])
 
 
+FIELDS = {
+    "JobSet": {"apiVersion": "", "kind": "", "metadata": "Metadata", "spec": "JobSetSpec"},
+    "Metadata": {"name": ""},
+    "JobSetSpec": {
+        "failurePolicy": "FailurePolicy",
+        "network": "Network",
+        "replicatedJobs": "ReplicatedJob",
+    },
+    "FailurePolicy": {"maxRestarts": 0},
+    "Network": {"enableDNSHostnames": True},
+    "ReplicatedJob": {"name": "", "replicas": 0, "template": "JobTemplate"},
+    "JobTemplate": {"spec": "JobSpec"},
+    "JobSpec": {
+        "completionMode": "",
+        "completions": 0,
+        "parallelism": 0,
+        "backoffLimit": 0,
+        "template": "PodTemplate",
+    },
+    "PodTemplate": {"spec": "PodSpec"},
+    "PodSpec": {
+        "restartPolicy": "",
+        "terminationGracePeriodSeconds": 0,
+        "containers": "Container",
+        "volumes": "Volume",
+    },
+    "Container": {
+        "name": "",
+        "image": "",
+        "command": "",
+        "resources": "Resources",
+        "volumeMounts": "VolumeMount",
+    },
+    "Resources": {"limits": "Limits"},
+    "Limits": {"nvidia.com/gpu": 0},
+    "VolumeMount": {"name": "", "mountPath": ""},
+    "Volume": {"name": "", "persistentVolumeClaim": "Claim", "emptyDir": "EmptyDir"},
+    "Claim": {"claimName": ""},
+    "EmptyDir": {"medium": ""},
+}
+"""Fields of the references of JobSet v1alpha2 and of Kubernetes 1.31, as far as they are used: an
+example of a value, or the name of an object or of the objects in a list."""
+
+
+def misfits(value: Any, form: Any, path: str = "") -> list[str]:
+    """Return where a value differs from the reference: unknown fields and wrong types."""
+    if isinstance(value, list):
+        return [line for entry in value for line in misfits(entry, form, path)]
+    if form not in FIELDS or form == "":
+        return [] if type(value) is type(form) else [path]
+    fields = FIELDS[form]
+    return [
+        line
+        for name, entry in value.items()
+        for line in (
+            misfits(entry, fields[name], f"{path}/{name}") if name in fields else [f"{path}/{name}"]
+        )
+    ]
+
+
+def test_kubernetes_knows_every_field_of_the_job() -> None:
+    """Its server would refuse others; a misspelt one and a number as text are noticed."""
+    job = yaml.safe_load((ROOT / "kubernetes.yaml").read_text())
+
+    assert misfits(job, "JobSet") == []
+    pods = job["spec"]["replicatedJobs"][0]["template"]["spec"]
+    pods |= {"completion": 2, "parallelism": "2"}
+    where = "/spec/replicatedJobs/template/spec"
+    assert sorted(misfits(job, "JobSet")) == [f"{where}/completion", f"{where}/parallelism"]
+    assert pods["template"]["spec"]["restartPolicy"] in ("Never", "OnFailure")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", ["slurm.sh", "skypilot.yaml:setup", "skypilot.yaml:run"])
+def test_scripts_of_templates_are_bash(name: str) -> None:
+    """Also the branches that no test reaches."""
+    file, _, key = name.partition(":")
+    text = (ROOT / file).read_text()
+    script = yaml.safe_load(text)[key] if key else text
+
+    subprocess.run(["bash", "-n"], input=script.encode(), check=True)
+
+
 @pytest.mark.integration
 def test_skypilot_runs_torchrun_on_each_machine(tmp_path: Path) -> None:
     """Its script, with the variables that SkyPilot sets, and a torchrun that records."""
