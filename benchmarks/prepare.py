@@ -101,6 +101,8 @@ class Watch:
         self.memory = self.main = self.processes = self.disk = 0
         """Most kB of memory (PSS) of all processes and of the first one, most processes, and most
         bytes in the folder."""
+        self.seconds = 0.0
+        """Processor time of the first process, without its children."""
         self._thread = threading.Thread(target=self._look)
         self._thread.start()
 
@@ -109,6 +111,7 @@ class Watch:
             pids = [*_family(self.process.pid)]
             self.memory = max(self.memory, sum(map(_memory, pids)))
             self.main = max(self.main, _memory(self.process.pid))
+            self.seconds = _seconds(self.process.pid) or self.seconds
             self.processes = max(self.processes, len(pids))
             self.disk = max(self.disk, _bytes_in(self.folder))
             time.sleep(EVERY)
@@ -136,6 +139,15 @@ def _memory(pid: int) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
+
+
+def _seconds(pid: int) -> float:
+    """Return the processor time of a process without its children; 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _bytes_in(folder: Path) -> int:
@@ -170,7 +182,7 @@ def run_of(folder: Path, vocabulary: int) -> dict[str, Any]:
     }
 
 
-def measure(run: Path, pairs: int, processes: int) -> dict[str, object]:
+def measure(run: Path, processes: int) -> dict[str, object]:
     """Return the measurements of one preparation."""
     with tempfile.TemporaryDirectory(dir=run.parent) as name:
         out = Path(name)
@@ -189,7 +201,7 @@ def measure(run: Path, pairs: int, processes: int) -> dict[str, object]:
         cpu = sum(after[2:4]) - sum(before[2:4])
         return {
             "CPU seconds": round(cpu),
-            "pairs per CPU second": round(pairs / cpu),
+            "of them in the main process": round(watch.seconds),
             "seconds": round(seconds),
             "most processes": watch.processes,
             "peak MB of all processes (PSS)": round(watch.memory / 1024),
@@ -219,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             text = sum(path.stat().st_size for path in folder.glob("train.*"))
             for processes in settings.processes:
                 sizes = {"pairs": pairs, "compression": compression, "processes": processes}
-                measured = measure(run, pairs, processes)
+                measured = measure(run, processes)
                 print(json.dumps({**sizes, "text MB": round(text / 1e6), **measured}), flush=True)
 
 
