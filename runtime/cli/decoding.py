@@ -173,7 +173,7 @@ class Translating(LineWork):
         def outputs(rows: Iterable[InputRow], mistakes: Mistakes) -> Iterator[str]:
             asked = Streamed(rows, self.source, ahead, mistakes)
             answered = predictor.stream(
-                asked.values(dict, {"source": "", "prefix": "", "include": ""}),
+                asked.values(lambda row: row, {"source": "", "prefix": "", "include": ""}),
                 buffer=ahead,
                 first=None if isinstance(rows, Sequence) else FIRST_ROWS,  # a chunk is at hand
                 warn=asked.warn,

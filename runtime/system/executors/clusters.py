@@ -116,6 +116,8 @@ class Slurm(ExecutorSettings):
     """GPUs of a unit."""
     memory: float = Field(default=8, gt=0)
     """Memory of a unit in GB."""
+    requeue: bool = True
+    """Whether Slurm queues a unit again that was preempted, or whose node failed."""
     parameters: dict[str, JsonValue] = Field(default={})
     """Further options of sbatch, such as `{"account": "mt", "qos": "low"}`."""
     folder: str = "outputs/.slurm"
@@ -140,7 +142,10 @@ class Slurm(ExecutorSettings):
             cpus_per_task=self.cpus,
             gpus_per_node=self.gpus,
             mem_gb=self.memory,
-            slurm_additional_parameters=self.parameters,
+            slurm_additional_parameters={
+                "requeue" if self.requeue else "no-requeue": True,
+                **self.parameters,
+            },
             **({"slurm_partition": self.partition} if self.partition else {}),
         )
         at_once = processes or MOST
