@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from ... import Model
     from .decode.parse import Parse
     from .metrics.evalb import EvalbScores, EvalbSettings
-    from .trees.trees import Tree
+    from .trees.trees import Leaf, Tree
 
 Form = Literal["line", "pretty", "words", "vinyals", "tensor2tensor", "top_down"]
 """How `weft trees` writes a tree."""
@@ -165,8 +165,9 @@ class Parsing(LineWork):
 
         def outputs(rows: Iterable[InputRow], mistakes: Mistakes) -> Iterator[str]:
             asked = Streamed(rows, self.source, self.buffer, mistakes)
+            empty: list[Leaf] = []
             parses = predictor.parser.parse(
-                asked.values(lambda row: words(row["line"]), []),
+                asked.values(lambda row: words(row["line"]), empty),
                 buffer=self.buffer,
                 warn=asked.warn,
             )

@@ -123,7 +123,8 @@ class Slurm(ExecutorSettings):
     folder: str = "outputs/.slurm"
     """Folder of scripts and logs, which all nodes see."""
     cluster: Literal["slurm", "local", "debug"] = "slurm"
-    """`local` runs units in processes of this machine, and `debug` in this process, to test."""
+    """`local` runs units in processes of this machine, and `debug` one after another in this
+    process, to test."""
 
     def open(self, processes: int | None) -> Opened:
         """Return an executor of jobs.
@@ -148,7 +149,7 @@ class Slurm(ExecutorSettings):
             },
             **({"slurm_partition": self.partition} if self.partition else {}),
         )
-        at_once = processes or MOST
+        at_once = 1 if self.cluster == "debug" else processes or MOST
         return Opened(
             _Submitting(engine, submitit.core.utils.UncompletedJobError, at_once), at_once
         )
