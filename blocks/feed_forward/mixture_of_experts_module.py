@@ -11,11 +11,11 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ..kernels.dropout import Dropout
+from ..kernels.expert_matmul import expert_matmul
 from ..kernels.linear import draw_linear
-from ..kernels.precision import Copies, as_autocast, operand, uncompiled
+from ..kernels.precision import Copies, as_autocast, operand
 from .feed_forward_module import ACTIVATIONS, through_gate
 
 _TINY = 1e-20
@@ -164,7 +164,6 @@ class MixtureOfExperts(nn.Module):
         fair = mask_N.sum() * (self.top_k / self.experts)
         return chosen_ME.cumsum(0) <= (fair * self.capacity).ceil()
 
-    @uncompiled
     def _run_experts(self, x_ND: Tensor, expert_M: Tensor, count_E: Tensor) -> Tensor:
         """Return the output of the assigned expert for each of the M assignments, [M, D].
 
@@ -175,7 +174,8 @@ class MixtureOfExperts(nn.Module):
         x_MD = x_ND[order_M % x_ND.size(0)]
 
         def mapped(x_MI: Tensor, weight_EIO: Tensor, bias_EO: Tensor | None) -> Tensor:
-            y_MO = self._expert_matmul(x_MI, weight_EIO, count_E)
+            x_MI, weight_EIO = as_autocast(x_MI, weight_EIO)
+            y_MO = expert_matmul(x_MI, weight_EIO, count_E)
             return y_MO if bias_EO is None else y_MO + bias_EO[sorted_M]
 
         y = mapped(x_MD, operand(self, "inner"), self.inner_bias)
@@ -185,16 +185,3 @@ class MixtureOfExperts(nn.Module):
             gate = mapped(x_MD, operand(self, "gate"), self.gate_bias)
             y = through_gate(y, gate, self.activation, self.limit, self.offset)
         return mapped(self.dropout(y), operand(self, "outer"), self.outer_bias)[order_M.argsort()]
-
-    def _expert_matmul(self, x_MI: Tensor, weight_EIO: Tensor, count_E: Tensor) -> Tensor:
-        """Multiply each block of rows, `count_E` rows long, by the matrix of its expert."""
-        x_MI, weight_EIO = as_autocast(x_MI, weight_EIO)
-        aligned = x_MI.size(1) % 8 == 0 and weight_EIO.size(2) % 8 == 0
-        if x_MI.dtype == torch.bfloat16 and aligned:
-            # One kernel for all experts; it needs no host synchronization for the row counts.
-            offsets_E = count_E.cumsum(0).to(torch.int32)
-            return F.grouped_mm(x_MI, weight_EIO, offs=offsets_E)
-        if x_MI.is_meta:  # meta tensors have no counts; any split gives the right shape
-            return x_MI @ weight_EIO[0]
-        parts = x_MI.split(count_E.tolist())
-        return torch.cat([part @ weight for part, weight in zip(parts, weight_EIO, strict=True)])

@@ -13,11 +13,14 @@ from torch.nn import functional as F
 def chunked(part_BHTW: Tensor, chunk: int) -> Tensor:
     """Reshape [B, H, T, W] to [B, H, N, C, W], with zeros at the end of the last chunk.
 
-    One full chunk is appended and the excess cut, so that one compiled graph is valid for every
-    length.
+    Full chunks are appended and the excess cut, so that one compiled graph is valid for every
+    length.  It has two chunks at least, because torch makes sizes of one constants.
     """
     chunks = (part_BHTW.size(2) + chunk - 1) // chunk
-    padded = F.pad(part_BHTW, (0, 0, 0, chunk))
+    compiling = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    if compiling:
+        chunks = torch.sym_max(chunks, 2)
+    padded = F.pad(part_BHTW, (0, 0, 0, 2 * chunk if compiling else chunk))
     part_BHNCW: Tensor = padded[:, :, : chunks * chunk].unflatten(2, (chunks, chunk))
     return part_BHNCW
 

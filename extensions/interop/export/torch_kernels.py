@@ -34,6 +34,7 @@ REPLACED = {
     "blocks.kernels.attention_backends": ("softmax_of_keys",),
     "blocks.kernels.attention": ("attend",),
     "blocks.kernels.dropout": ("Dropout",),
+    "blocks.kernels.expert_matmul": ("expert_matmul",),
     "blocks.kernels.linear": ("linear", "linear_maps"),
     "runtime.decode.stepper": ("enlarge", "reorder"),
 }
@@ -148,6 +149,19 @@ def affine_scan(
         matrices: whether factors multiply as matrices instead of element by element.
     """
     return states_in_groups(factor, term, start, matrices=matrices)
+
+
+@uncompiled
+def expert_matmul(x_MI: Tensor, weight_EIO: Tensor, count_E: Tensor) -> Tensor:
+    """Return each block of rows times the matrix of its expert, [M, O].
+
+    Args:
+        x_MI: rows, sorted by expert.
+        weight_EIO: a matrix for each expert, of the dtype of the rows.
+        count_E: number of rows of each expert; they sum to M.
+    """
+    parts = zip(x_MI.split(count_E.tolist()), weight_EIO, strict=True)
+    return torch.cat([part @ weight for part, weight in parts])
 
 
 def softmax_of_keys(score: Tensor) -> Tensor:
