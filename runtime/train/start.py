@@ -106,8 +106,9 @@ class StartPlan:
     def _refuse_other_tokenizers(self, checkpoint: Checkpoint) -> None:
         vocabularies = {n: file for n, file in self.files.items() if not n.endswith(CLASSES)}
         if any(file not in checkpoint.tokenizers.values() for file in vocabularies.values()):
+            has = "another" if checkpoint.tokenizers else "no"
             raise InputError(
-                "the checkpoint to start from has another tokenizer",
+                f"the checkpoint to start from has {has} tokenizer",
                 location=str(self.folder),
                 help="give the run the data and tokenizer settings of that checkpoint, or its"
                 ' tokenizer as {"type": "file", "path": ...}, or write "vocabulary": "by_piece" in'
@@ -167,6 +168,8 @@ class StartPlan:
         """Return the pieces of each text column of the checkpoint."""
         if self.settings.vocabulary == "same":
             return {}
+        if not checkpoint.tokenizers:  # as of some imported models: every piece is a new one
+            return {"": ()}
         if is_trained(checkpoint):
             vocabularies = vocabularies_by_column(checkpoint)
         else:
