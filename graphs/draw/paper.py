@@ -97,17 +97,21 @@ def _reword(picture: Picture, name: str, box: Box) -> None:
     box.notes, box.lines, box.frozen = [], [], False
 
 
+_SIGNS: tuple[tuple[str, str, Shape], ...] = ((" + ", "+", "sum"), (" * ", "×", "times"))
+"""Operators of formulas, with what their circles show and which they are."""
+
+
 def _formula(formula: str, wires: int) -> tuple[str, Shape]:
     """Return how a formula is written: sums and products of wires as circles.
 
     >>> _formula("x + z", 2), _formula("gelu(x)", 1), _formula("1 - x", 1)
     (('+', 'sum'), ('GELU', 'box'), ('1 - x', 'box'))
     """
-    for sign, shown, shape in ((" + ", "+", "sum"), (" * ", "×", "times")):
+    for sign, shown, shape in _SIGNS:
         names = formula.split(sign)
         if all(map(str.isidentifier, names)) and len(names) > 1:
             if len(names) == wires:
-                return shown, shape  # type: ignore[return-value]
+                return shown, shape
             if sign == " * " and wires == 1:
                 return "Scale", "box"
     call = re.fullmatch(r"(\w+)\(\w+\)", formula)

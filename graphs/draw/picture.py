@@ -203,7 +203,7 @@ class Picture:
             (other if a == box else a, b): count for (a, b), count in self.heads.items() if b != box
         }
         for pairs in (self.residuals, self.loops):
-            pairs[:] = [tuple(other if end == box else end for end in ends) for ends in pairs]  # type: ignore[misc]
+            pairs[:] = [(other if a == box else a, other if b == box else b) for a, b in pairs]
         self.remove(box)
 
     def remove(self, box: str) -> None:

@@ -1,7 +1,8 @@
-"""The tables of a study in LaTeX, as wide as the text of an article.
+"""The tables of a study in LaTeX, for articles in one column or in two.
 
-They need the package booktabs.  Text is escaped for every engine; letters that only LuaLaTeX and
-XeLaTeX can set stay, and a comment at the top lists them.
+They need the package booktabs.  A table that is wider than a column spans both.  Text is escaped
+for every engine; letters that only LuaLaTeX and XeLaTeX can set stay, and a comment at the top
+lists them.
 """
 
 from __future__ import annotations
@@ -21,8 +22,14 @@ _ROWS = 40
 """Rows that fit on a page; more are divided into several tables."""
 _MEASURES = 3
 """Other measurements that fit beside the names of the rows."""
+_COLUMN, _LETTER, _GAP = 225.0, 3.9, 8.0
+"""Width of a column of text, of a small letter, and of the gap between two cells, in points."""
 _LONG = 24
 """Number of letters above which the names of rows may be broken into lines."""
+
+
+_COMMAND = re.compile(r"\$\\[a-z]+\$|\\[a-z]+\{?|\\.|[$^{}]+")
+"""What LaTeX sets as one letter at most."""
 
 
 def latex(record: Record) -> str:
@@ -141,14 +148,24 @@ def _table(
         names = [rf"\raggedright {_breakable(name)}" for name in names]
     columns = first + "r" * (len(head[0]) - 1)
     label = "".join(c if c.isascii() and c.isalnum() else "-" for c in study)
-    yield from (r"\begin{table}", r"\centering", r"\footnotesize", r"\setlength{\tabcolsep}{4pt}")
+    kind = "table" if _width([*head, *body]) < _COLUMN else "table*"
+    yield from (rf"\begin{{{kind}}}", r"\centering", r"\footnotesize")
+    yield r"\setlength{\tabcolsep}{4pt}"
     yield from (rf"\begin{{tabular}}{{@{{}}{columns}@{{}}}}", r"\toprule")
     yield from map(_line, head)
     yield r"\midrule"
     yield from (_line([name, *line[1:]]) for name, line in zip(names, body, strict=True))
     yield from (r"\bottomrule", r"\end{tabular}", rf"\caption{{{caption}}}")
     yield rf"\label{{tab:{label}{'' if number == 1 else f'-{number}'}}}"
-    yield r"\end{table}"
+    yield rf"\end{{{kind}}}"
+
+
+def _width(lines: Sequence[Sequence[str]]) -> float:
+    """Return about the width of a table, in points."""
+    letters = sum(
+        max(len(_COMMAND.sub("x", cell)) for cell in column) for column in zip(*lines, strict=True)
+    )
+    return letters * _LETTER + (len(lines[0]) - 1) * _GAP
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -7,7 +7,6 @@ import html
 import json
 import re
 import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from weft.specs.escaping import markdown
 from weft.specs.findings import InputError
 from weft.specs.latex_text import tex
 
+from ...latex import compiled
 from .conftest import ONE_ROW, ROWS, SMALL, SWIGLU, Writer, write_study
 from .test_running import written
 
@@ -467,10 +467,9 @@ def test_letters_that_pdflatex_cannot_set_are_listed() -> None:
 
 
 @pytest.mark.integration
-def test_the_tables_fit_a_page(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", ["", "twocolumn"])
+def test_the_tables_fit_a_page(options: str, tmp_path: Path) -> None:
     """LaTeX sets them without an error, and nothing is wider or higher than the text."""
-    if shutil.which("pdflatex") is None:
-        pytest.skip("needs pdflatex")
     long = "decoder.layers=4,decoder.heads=8,decoder.positions=relative_bias"
     names = ("baseline", "wide", AWKWARD, long, *(f"row-{number}" for number in range(60)))
     found = [pair(name, -123.456, "worse") for name in names[1:]]
@@ -479,21 +478,20 @@ def test_the_tables_fit_a_page(tmp_path: Path) -> None:
         one["split"] = record["primary"]["split"] = "test_2016_flickr"
     record["rows"][1]["same_as"] = "baseline"
     (tmp_path / "table.tex").write_text(latex(record))
-    (tmp_path / "paper.tex").write_text(
-        "\\documentclass{article}\n\\usepackage{booktabs}\n"
-        "\\begin{document}\n\\input{table}\n\\end{document}\n"
-    )
 
-    done = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    printed = compiled(tmp_path, "\\input{table}", "booktabs", options=options)
 
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert re.findall(r"Overfull.*|.*too large for page.*|.*Missing character.*", done.stdout) == []
+    assert re.findall(r"Overfull.*|.*too large for page.*|.*Missing character.*", printed) == []
+
+
+@pytest.mark.integration
+def test_a_narrow_table_stays_in_its_column(tmp_path: Path) -> None:
+    """Only a table that is wider spans both; both fit."""
+    (tmp_path / "table.tex").write_text(latex(recorded(("a", "b"), (pair("b", 1.0, "better"),))))
+
+    printed = compiled(tmp_path, "\\input{table}", "booktabs", options="twocolumn")
+
+    assert "Overfull" not in printed
 
 
 RENDERED = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])

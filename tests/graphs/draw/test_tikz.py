@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from weft.graphs.checker.check import check
 from weft.graphs.draw.diagram import draw
 from weft.specs.load import loaded
 
+from ...latex import compiled
 from .test_diagram import NEEDS_DOT, toy
 from .test_figures import shipped
 
@@ -68,25 +67,14 @@ def test_text_is_escaped(tmp_path: Path) -> None:
 @pytest.mark.integration
 def test_a_page_with_figures_can_be_compiled(tmp_path: Path) -> None:
     """In the style of papers and in the other one, beside each other on a page."""
-    if shutil.which("pdflatex") is None:
-        pytest.skip("needs pdflatex")
     draw(shipped("gnmt-small"), tmp_path / "figure.tex", style="paper")
     draw(shipped("transformer-tiny"), tmp_path / "plain.tex", form="typed")
     draw(shipped("gemma2"), tmp_path / "residuals.tex", residuals=True)
-    (tmp_path / "paper.tex").write_text(
-        "\\documentclass{article}\n\\usepackage{tikz}\n\\begin{document}\n"
+
+    body = (
         "\\resizebox{85mm}{!}{\\input{figure}}\n"
-        "\\resizebox{!}{150mm}{\\input{plain}}\\resizebox{!}{150mm}{\\input{residuals}}\n"
-        "\\end{document}\n"
+        "\\resizebox{!}{150mm}{\\input{plain}}\\resizebox{!}{150mm}{\\input{residuals}}"
     )
+    compiled(tmp_path, body, "tikz")
 
-    done = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stdout[-2000:]
-    assert (tmp_path / "paper.pdf").read_bytes().startswith(b"%PDF")
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
