@@ -136,6 +136,41 @@ def test_equal_texts_are_held_out_together(tmp_path: Path) -> None:
     assert not train & valid
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_a_table_names_its_delimiter_if_that_of_its_name_separates_nothing(
+    delimiter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spreadsheets write `;` where the comma is decimal; the texts have commas and delimiters."""
+    monkeypatch.chdir(tmp_path)
+    with Path("a.csv").open("w", encoding="utf-8-sig") as file:
+        rows = csv.writer(file, delimiter=delimiter)
+        rows.writerow(["review", "stars"])
+        rows.writerows([f"{sentence(n)}, {delimiter}{n}", n % 2] for n in range(ROWS))
+
+    assert weft.new_run("classification", ["a.csv"]).rows == ROWS
+
+    text = Path("classification.json").read_text()
+    assert text.count(f'"delimiter": {json.dumps(delimiter)}') == len(("train", "valid", "test"))
+    assert re.findall(r'"from": "(\w+)"', text) == ["review", "stars"]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"a b,x\na c,y\na d,x\n", "the first row has no names: 'x' is also a value of 'label'"),
+        (b"review\na b\n", "a row has 1 field, but needs text and label"),
+    ],
+)
+def test_a_table_without_names_or_classes_is_refused(
+    content: bytes, problem: str, tmp_path: Path
+) -> None:
+    """Otherwise its first record would silently be lost, or the message names a field."""
+    file = tmp_path / "a.csv"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=re.escape(problem)):
+        weft.new_run("classification", [file])
+
+
 @pytest.mark.usefixtures("folder")
 def test_a_table_that_is_divided_keeps_its_quotes() -> None:
     """Each part has the names of the fields, and rows with commas and quotes."""
