@@ -24,6 +24,7 @@ ATTENTION = "blocks/attention/multi_head_module.py"
 DISPATCH = "blocks/kernels/attention.py"
 BACKENDS = "blocks/kernels/attention_backends.py"
 LINEAR = "blocks/kernels/linear.py"
+SHAPES = "blocks/kernels/few_shapes.py"
 LOSS = "blocks/kernels/losses/fused_linear_cross_entropy.py"
 PREPACKED = "blocks/kernels/prepacked.py"
 
@@ -61,7 +62,7 @@ TRAINING = (
             ("linear_maps", LINEAR),
             ("linear", LINEAR),
             ("_Linear.forward", LINEAR),
-            ("times_in_parts", LINEAR),
+            ("times_in_parts", SHAPES),
         ),
         "torch.addmm",
     ),
@@ -72,6 +73,7 @@ TRAINING = (
             ("Sublayer.forward", SUBLAYER),
             ("Attention.forward", ATTENTION),
             ("attend", DISPATCH),
+            ("attend_in_few_shapes", SHAPES),
             ("plain_attend", BACKENDS),
             ("plain_weights", BACKENDS),
         ),
@@ -84,6 +86,7 @@ TRAINING = (
             ("Sublayer.forward", SUBLAYER),
             ("Attention.forward", ATTENTION),
             ("attend", DISPATCH),
+            ("attend_in_few_shapes", SHAPES),
             ("plain_attend", BACKENDS),
         ),
         "@ call.value",
@@ -97,7 +100,7 @@ TRAINING = (
             ("LinearMap.forward", LINEAR),
             ("linear", LINEAR),
             ("_Linear.forward", LINEAR),
-            ("times_in_parts", LINEAR),
+            ("times_in_parts", SHAPES),
         ),
         "torch.addmm",
     ),
@@ -109,8 +112,9 @@ TRAINING = (
             ("fused_linear_cross_entropy", LOSS),
             ("_FusedLinearCrossEntropy.forward", LOSS),
             ("times_transposed", LINEAR),
+            ("times_in_parts", SHAPES),
         ),
-        "a_RI @ b_OI.t()",
+        "torch.mm(",
     ),
     Call(
         "fused linear cross-entropy: softmax and gradients of these logits, in place",
@@ -160,6 +164,7 @@ DECODING = (
             ("Sublayer.step", SUBLAYER),
             ("Attention.step", ATTENTION),
             ("attend", DISPATCH),
+            ("attend_in_few_shapes", SHAPES),
             ("fused_attend", BACKENDS),
         ),
         "F.scaled_dot_product_attention",
@@ -173,6 +178,7 @@ DECODING = (
             ("Attention.step", ATTENTION),
             ("Attention._attend_fixed", ATTENTION),
             ("attend", DISPATCH),
+            ("attend_in_few_shapes", SHAPES),
             ("fused_attend", BACKENDS),
         ),
         "F.scaled_dot_product_attention",

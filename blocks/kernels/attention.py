@@ -17,6 +17,7 @@ Source: the gradients of attention in blocks are those of Dao et al. 2022, appen
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -45,6 +46,7 @@ from .attention_backends import (
     varlen_attend,
     varlen_serves,
 )
+from .few_shapes import attend_in_few_shapes
 
 QUERIES: Final = {torch.float32: 64, torch.bfloat16: 128}
 """Queries of a block, by dtype; other dtypes use the fused kernel."""
@@ -212,9 +214,8 @@ def _suits_plain(query_BHTK: Tensor, key_BGSK: Tensor) -> bool:
 
 def by_name(core: Core) -> Computes:
     """Return the function of a backend from `COMPARED`; `fused_attend` for any other."""
-    if core == "blocked":
-        return blocked_attend
-    return plain_attend if core == "plain" else fused_attend
+    named: dict[Core, Computes] = {"blocked": blocked_attend, "plain": plain_attend}
+    return partial(attend_in_few_shapes, named.get(core, fused_attend))
 
 
 def attend(  # noqa: PLR0913 - the parts of one formula

@@ -6,19 +6,14 @@ operator.  The kernel of a model is chosen by a measurement (`runtime/compile/au
 by `kernel_choice.py`; the default is the kernel of torch.  Maps of the same input are computed
 together.
 
-oneDNN generates machine code for every shape, and keeps the code of bfloat16 products for the
-lifetime of the process: 0.3 MB for each number of rows and each of the three products of a
-linear map, and as much again in a separate cache.  Batches have many different numbers of
-rows, so the memory of a training grew by gigabytes.  Here, rows are multiplied in a few parts
-whose sizes come from a short list.  The values are the same; only the gradient of the weight
-is summed in parts.
+In bfloat16 on a CPU, many rows are multiplied in a few parts (`few_shapes.py`).
 
 Axes: R rows, I input width, O output width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
@@ -26,6 +21,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from .few_shapes import FEWEST, in_bfloat16, summed_in_parts, times_in_parts
 from .precision import Copies, operand
 
 Product = Literal["torch", "onednn"]
@@ -33,14 +29,6 @@ Product = Literal["torch", "onednn"]
 
 ROWS = 64
 """Minimum number of rows for which a kernel other than torch's is used."""
-
-
-FEWEST = 256
-"""Number of rows below which they are multiplied at once: so few shapes are harmless."""
-STEPS = 16
-"""Number of part sizes between consecutive powers of two."""
-SMALLEST = 32
-"""Rows of the smallest part; the remainder is padded to a multiple of it."""
 
 
 def has_onednn() -> bool:
@@ -194,10 +182,25 @@ def _together(x: Tensor, maps: Sequence[nn.Module]) -> list[LinearMap]:
 
 def times_transposed(a_RI: Tensor, b_OI: Tensor, kernel: Product = "torch") -> Tensor:
     """Return a b^T for two matrices, by the given kernel; not differentiable."""
-    suits = a_RI.dtype == torch.float32 and a_RI.device.type == "cpu"
-    if kernel == "torch" or not suits or not a_RI.numel() or not b_OI.numel():
+    if in_bfloat16(a_RI, b_OI):
+        return times_in_parts(a_RI, b_OI)
+    if kernel == "torch" or not _suits_onednn(a_RI, b_OI):
         return a_RI @ b_OI.t()
     return _onednn(a_RI, b_OI, None)
+
+
+def transposed_times(a_RO: Tensor, b_RI: Tensor, kernel: Product = "torch") -> Tensor:
+    """Return a^T b for two matrices, by the given kernel; not differentiable."""
+    if in_bfloat16(a_RO, b_RI):
+        return summed_in_parts(a_RO, b_RI)
+    if kernel == "torch" or not _suits_onednn(a_RO, b_RI):
+        return a_RO.t() @ b_RI
+    return _onednn_summed(a_RO, b_RI)
+
+
+def _suits_onednn(a: Tensor, b: Tensor) -> bool:
+    """Return whether oneDNN's operator computes a product of two matrices."""
+    return a.dtype == torch.float32 and a.device.type == "cpu" and bool(a.numel() and b.numel())
 
 
 def _serves(x: Tensor, weight_OI: Tensor) -> bool:
@@ -227,83 +230,9 @@ def _onednn_summed(a_RO: Tensor, b_RI: Tensor) -> Tensor:
     return _onednn(a_RO.t(), b_RI.t(), None)
 
 
-def parts(rows: int) -> Iterator[int]:
-    """Yield the sizes of parts that together cover the rows; the last part may exceed them.
-
-    Each part has the largest size from the list that fits.  The list has `STEPS` sizes per
-    power of two, so there are few parts, too.
-    """
-    while rows > 0:
-        step = max(SMALLEST, (1 << (rows.bit_length() - 1)) // STEPS)
-        size = max(SMALLEST, rows // step * step)
-        # For a small remainder, one part that covers it is better than two.
-        if rows < FEWEST:
-            size = -(-rows // SMALLEST) * SMALLEST
-        yield size
-        rows -= size
-
-
 def suits_parts(x: Tensor, weight_OI: Tensor) -> bool:
     """Return whether a linear map is computed by oneDNN in bfloat16 on many rows."""
-    # Checked first: a compiler would create separate graphs for few and for many rows.
-    if torch.compiler.is_compiling():
-        return False
-    if x.device.type != "cpu" or x.numel() < FEWEST * x.size(-1):
-        return False
-    if torch.is_autocast_enabled("cpu"):
-        half = torch.get_autocast_dtype("cpu") == torch.bfloat16
-        half = half and {x.dtype, weight_OI.dtype} <= {torch.float32, torch.bfloat16}
-    else:
-        half = x.dtype == weight_OI.dtype == torch.bfloat16
-    return (
-        half
-        and type(x) is Tensor
-        and type(weight_OI) in (Tensor, nn.Parameter)
-        and torch.backends.mkldnn.is_available()
-    )
-
-
-def times_in_parts(a_RI: Tensor, b_OI: Tensor, bias_O: Tensor | None) -> Tensor:
-    """Return a b^T + bias, computed in parts of rows."""
-    b_IO = b_OI.t()
-    y_RO = a_RI.new_empty(len(a_RI), len(b_OI))
-    for start, size in _ranges(len(a_RI)):
-        target = y_RO[start : start + size]
-        product = target if len(target) == size else a_RI.new_empty(size, len(b_OI))
-        if bias_O is None:
-            torch.mm(_part(a_RI, start, size), b_IO, out=product)
-        else:
-            torch.addmm(bias_O, _part(a_RI, start, size), b_IO, out=product)
-        if product is not target:
-            target.copy_(product[: len(target)])
-    return y_RO
-
-
-def summed_in_parts(a_RO: Tensor, b_RI: Tensor) -> Tensor:
-    """Return a^T b, summed over parts of rows."""
-    y_OI: Tensor | None = None
-    for start, size in _ranges(len(a_RO)):
-        part_OI = _part(a_RO, start, size).t() @ _part(b_RI, start, size)
-        y_OI = part_OI if y_OI is None else y_OI.add_(part_OI)
-    return a_RO.new_zeros(a_RO.size(1), b_RI.size(1)) if y_OI is None else y_OI
-
-
-def _ranges(rows: int) -> Iterator[tuple[int, int]]:
-    """Yield the first row and the size of each part."""
-    start = 0
-    for size in parts(rows):
-        yield start, size
-        start += size
-
-
-def _part(x_RI: Tensor, start: int, size: int) -> Tensor:
-    """Return `size` rows from `start` on, padded with rows of zeros."""
-    part = x_RI[start : start + size]
-    if len(part) == size:
-        return part
-    padded = x_RI.new_zeros(size, x_RI.size(1))
-    padded[: len(part)] = part
-    return padded
+    return in_bfloat16(x, weight_OI) and x.numel() >= FEWEST * x.size(-1)
 
 
 class _Kernel(NamedTuple):

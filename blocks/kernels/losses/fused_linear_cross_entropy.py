@@ -22,7 +22,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from ..linear import Product, times_transposed
+from ..few_shapes import SMALLEST, in_bfloat16
+from ..linear import Product, times_transposed, transposed_times
 from ..precision import as_autocast
 from .cross_entropy import Spread, smoothed_cross_entropy, vocabulary_mass
 
@@ -315,7 +316,7 @@ def add_weight_gradient(
     at_once = WORDS if of_weight_VD.device.type == "cpu" else len(of_weight_VD)
     for start in range(0, len(of_weight_VD), at_once):
         words = slice(start, start + at_once)
-        of_weight_VD[words] += times_transposed(gradient_rV[:, words].t(), x_rD.t(), kernel)
+        of_weight_VD[words] += transposed_times(gradient_rV[:, words], x_rD, kernel)
 
 
 def row_chunks(vocabulary: int, x_RD: Tensor) -> Iterator[slice]:
@@ -332,5 +333,7 @@ def row_chunks(vocabulary: int, x_RD: Tensor) -> Iterator[slice]:
     if x_RD.dtype == torch.float16:
         count = max(count, -(-rows // HALF_ROWS))
     size = max(1, -(-rows // count))
+    if in_bfloat16(x_RD):
+        size = -(-size // SMALLEST) * SMALLEST
     for start in range(0, max(rows, 1), size):
         yield slice(start, start + size)

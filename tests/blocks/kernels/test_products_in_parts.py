@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from weft.blocks.kernels import linear as product
-from weft.blocks.kernels.linear import FEWEST, SMALLEST, STEPS, LinearMap, linear, parts
+from weft.blocks.kernels.few_shapes import FEWEST, SMALLEST, STEPS, parts
+from weft.blocks.kernels.linear import LinearMap, linear
 
 HALF = torch.bfloat16
 
