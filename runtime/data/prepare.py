@@ -440,9 +440,10 @@ def _fingerprint(data: DataSettings, tokenizers: Tokenizers) -> str:
         if path.is_file():  # its reader reports a missing file and suggests similar names
             stat = path.stat()
             stats[file] = (stat.st_size, stat.st_mtime_ns)
+    settings = _settings(data, tokenizers)
     contents: dict[str, Any] = {
         "format": FORMAT,
-        **_settings(data, tokenizers),
+        **{key: settings[key] for key in ("columns", "tokenizers", "filter")},
         "readers": readers,
         "files": stats,
     }
