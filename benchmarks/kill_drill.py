@@ -2,6 +2,7 @@
 
     python benchmarks/kill_drill.py --kills 50                  one process
     python benchmarks/kill_drill.py --kills 50 --processes 2    two processes under torchrun
+    python benchmarks/kill_drill.py --kills 50 --processes 2 --data fsdp    with sharded weights
     python benchmarks/kill_drill.py --kills 50 --folder DIR     continues an interrupted drill
     python benchmarks/kill_drill.py --kills 50 --r-drop DIR     R-Drop on Multi30k, which is in DIR
 
@@ -48,6 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=50, help="number of kills")
     parser.add_argument("--processes", type=int, default=1, help="number of processes")
+    parser.add_argument("--data", choices=("ddp", "fsdp"), default="ddp", help="data parallelism")
     parser.add_argument("--updates", type=int, default=300, help="updates of the run")
     parser.add_argument("--early", type=float, help="fraction of kills right after a start")
     parser.add_argument("--seed", type=int, default=1, help="random seed of the kill times")
@@ -60,7 +62,13 @@ def main() -> None:
     options = parser.parse_args()
     early = options.early if options.early is not None else EARLY * (options.processes == 1)
     plan = Plan(
-        options.kills, options.processes, options.updates, early, options.seed, options.r_drop
+        options.kills,
+        options.processes,
+        options.updates,
+        early,
+        options.seed,
+        options.r_drop,
+        options.data,
     )
     with tempfile.TemporaryDirectory() as name:
         folder = options.folder or Path(name)
@@ -80,6 +88,19 @@ class Plan:
     seed: int
     corpus: Path | None = None
     """Folder of Multi30k, for a drill of R-Drop."""
+    data: str = "ddp"
+    """Data parallelism of several processes; with `fsdp`, checkpoints are sharded too."""
+
+    @property
+    def settings(self) -> list[str]:
+        """Options of `weft train`; each process needs a batch of an update."""
+        if self.processes == 1:
+            return []
+        fewest = max(2, self.processes)
+        settings = [f"--set=accumulate.0.from={fewest}", f"--set=accumulate.1.from={fewest}"]
+        if self.data == "fsdp":
+            settings += ["--set=parallel.data=fsdp", "--set=checkpoint.sharded=true"]
+        return settings
 
     def goal(self, number: int) -> int | None:
         """Return the update that a kill (counted from 1) waits for; None for an early kill."""
@@ -123,8 +144,9 @@ class Drill:
         self.report(f"killed {len(moments)} times, newest checkpoint then: {moments}")
         last = f"checkpoints/{self.plan.updates:06d}"
         names = ("averaged/weights", f"{last}/weights", f"{last}/optimizer")
-        files = [f"{name}.safetensors" for name in names]
-        different = [one for one in files if not same(self.straight / one, self.killed / one)]
+        different = [
+            name for name in names if not same_parts(self.straight / name, self.killed / name)
+        ]
         if len(moments) < self.plan.kills:
             different.append(f"only {len(moments)} kills")
         same_bits = "bit-identical: weights, optimizer, mean"
@@ -138,7 +160,7 @@ class Drill:
     @contextmanager
     def started(self, out: Path, restarts: int) -> Iterator[subprocess.Popen[bytes]]:
         """Start or resume a run; the process is terminated when the context ends."""
-        train = ["-m", "weft", "train", str(self.run), "--out", str(out)]
+        train = ["-m", "weft", "train", str(self.run), "--out", str(out), *self.plan.settings]
         train += ["--resume"] if any((out / "checkpoints").glob("[0-9]*")) else []
         launch: list[str] = []
         if self.plan.processes > 1:
@@ -306,6 +328,23 @@ def workers(parent: int) -> list[int]:
         if train:
             found.append(int(path.name))
     return found
+
+
+def same_parts(a: Path, b: Path) -> bool:
+    """Return whether two safetensors files, or the shards of two folders, have equal tensors.
+
+    Args:
+        a: path of a file without its suffix, or of a folder of shards.
+        b: path of the other one.
+    """
+    if not a.is_dir():
+        return same(a.with_suffix(".safetensors"), b.with_suffix(".safetensors"))
+    shards = sorted(path.name for path in a.glob("*.safetensors"))
+    return (
+        bool(shards)
+        and shards == sorted(p.name for p in b.glob("*.safetensors"))
+        and all(same(a / name, b / name) for name in shards)
+    )
 
 
 def same(a: Path, b: Path) -> bool:

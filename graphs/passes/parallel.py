@@ -41,13 +41,13 @@ def parallelize(
     blocks = _blocks(graph, tensor) if tensor > 1 else {}
     if data == "fsdp" or tensor > 1:
         alone = tensor > 1 and processes == tensor
-        plan = ParallelPlan(None if alone else "fsdp", () if alone else _layers(graph), blocks)
+        plan = ParallelPlan(None if alone else "fsdp", () if alone else layers_of(graph), blocks)
     else:
         plan = ParallelPlan("ddp")
     return replace(graph, execution=replace(graph.execution, parallel=plan))
 
 
-def _layers(graph: Graph) -> tuple[str, ...]:
+def layers_of(graph: Graph) -> tuple[str, ...]:
     """Return the copies of repeats, without those that share a weight with something outside."""
     layers = []
     for visit in visits(graph.root, "weights"):

@@ -184,11 +184,12 @@ def train(
 
 
 def _report(result: Result, reporter: terminal.Reporter) -> None:
-    """Plot the curves, measure the test sets, and print the paths and what to do next."""
+    """Print the paths and what to do next; of a finished run, plot curves and measure test sets."""
     from ..train.history import plot_curves
 
-    curves = result.folder / "curves.png"
-    plot_curves(result.folder / "metrics.jsonl", curves)
+    curves = result.folder / "curves.png" if result.finished else None
+    if curves is not None:  # a signal is answered at once
+        plot_curves(result.folder / "metrics.jsonl", curves)
     reporter.log(f"stopped after update {result.state.update}: {result.reason}")
     for name, path in (
         ("last", result.checkpoint),

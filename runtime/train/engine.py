@@ -25,10 +25,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ...graphs.ir.execution import WeightCasts
 from ...graphs.ir.graph import Graph
-from ..checkpoint.checkpoint import is_sharded, set_weights, tensors_in
+from ..checkpoint.checkpoint import is_sharded, tensors_in
 from ..checkpoint.saving import Contents, weights_of
-from ..codegen.build import build_empty
 from ..codegen.generated import program_of
+from .distributed.late_weights import LateModel
 from .distributed.sharding import (
     clip,
     divide,
@@ -36,6 +36,7 @@ from .distributed.sharding import (
     load_sharded,
     save_sharded,
 )
+from .distributed.stopping import StopRequest, together
 from .distributed.world import World
 from .losses import LossSums
 from .recipe.optimize import (
@@ -81,23 +82,30 @@ class EvaluatedModel:
         self.model, self.world = engine.model, engine.world
         self.in_step = engine.spread_weights
         """Whether all processes must run equally many batches together."""
-        self._engine = engine
-        self._complete: nn.Module | None = None
+        self._graph = engine.graph
+        self._late: LateModel | None = None
 
-    def complete(self) -> nn.Module:
-        """Return the model with all its weights, which need not be run in step.
+    @contextmanager
+    def answering(self, stop: StopRequest) -> Iterator[nn.Module]:
+        """Yield the model for answers to rows of this process; all processes call it together.
 
-        If the weights are spread over processes, this gathers them in each of them until the
-        evaluation ends; the first call must come from all of them together.
+        It runs without regard to the others, also if the weights are spread over processes: then
+        a layer is gathered when it runs.
+
+        Args:
+            stop: a request to stop ends the body.
+
+        Raises:
+            Interrupted: there was a request to stop, at any process.
         """
         if not self.in_step:
-            return self.model
-        if self._complete is None:
-            engine = self._engine
-            weights = full_tensors(weights_of(engine.model, engine.graph), gather=True)
-            self._complete = build_empty(engine.graph, device=self.world.device).eval()
-            set_weights(self._complete, weights, engine.graph, "the training")
-        return self._complete
+            with together(self.world, stop):
+                yield self.model
+            return
+        if self._late is None:
+            self._late = LateModel(self.model, self._graph, self.world)
+        with self._late.running(stop):
+            yield self._late.model
 
 
 class LossModule(nn.Module):
@@ -231,6 +239,8 @@ class Engine:
         sharded = self._loss_module if isinstance(self._loss_module, FSDPModule) else None
         self.model.eval()
         if sharded is not None:  # what is outside of the layers, which are gathered one by one
+            # Without an update before, FSDP would take the first layer that runs for its root.
+            sharded._get_fsdp_state()._lazy_init()  # noqa: SLF001 - there is no public way
             sharded.unshard()
         try:
             yield EvaluatedModel(self)

@@ -498,14 +498,18 @@ class Trainer:
     def _pictures(
         self, evaluated: EvaluatedModel, answers: Sequence[tuple[Any, Any]]
     ) -> list[Path]:
-        """Draw predictions for the trackers that take images.
+        """Draw predictions for the trackers that take images, on the main process.
 
-        Where there are predictions, all processes have completed the model; this one draws alone.
+        Raises:
+            Interrupted: there was a request to stop.
         """
         trackers, draw = self.history.trackers, self.context.pictures
-        if draw is None or trackers is None or not trackers.take_images or not answers:
+        if draw is None:
             return []
-        return draw(evaluated.complete(), answers)
+        with evaluated.answering(self.stop) as model:
+            if trackers is not None and trackers.take_images and answers:
+                return draw(model, answers)
+        return []
 
     def _early_end(self) -> str:
         """Return why the run ends before its last update, by its validations; `""` if it does not.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,7 +20,7 @@ from ..decode.predictors.columns import for_predictors
 from ..decode.predictors.predictor import Context, Predictor
 from ..metrics.metric import LossMetric, Metric
 from .distributed.answers import decoded, encoded
-from .distributed.stopping import Interrupted, StopRequest
+from .distributed.stopping import Interrupted, StopRequest, together
 from .losses import ObjectiveLosses
 from .run import Run
 
@@ -47,8 +47,11 @@ class Evaluated(Protocol):
     def in_step(self) -> bool:
         """Whether all processes must run equally many batches together."""
 
-    def complete(self) -> nn.Module:
-        """Return the module with all its weights, which need not be run in step."""
+    def answering(self, stop: StopRequest) -> AbstractContextManager[nn.Module]:
+        """Yield the module for rows of this process alone; abandon the body at a request to stop.
+
+        All processes call it together.
+        """
 
 
 Validate = Callable[[Evaluated, StopRequest], dict[str, Any]]
@@ -85,7 +88,7 @@ def validator(
         for source in sources
     }
 
-    predictor_of = None
+    predictor_of, deploy = None, str(graph.deploy)
     if run.predict is not None and graph.deploy is not None:
         predictor_of = predictors(run, graph, prepared.columns, half=placement.half)
 
@@ -107,20 +110,20 @@ def validator(
         all_sums, all_counts = (torch.stack(parts).sum(0) for parts in zip(*sums, strict=True))
         values: dict[str, Any] = _with_metrics(metrics, losses.averaged(all_sums, all_counts))
         if predictor_of is not None and any(rows.values()):
-            predictor = predictor_of(evaluated.complete().get_submodule(str(graph.deploy)))
             pairs: list[tuple[Mapping[str, Any], Any]] = []
             for source, listed in rows.items():
                 some = listed if predicted else listed[: shown - len(pairs)]
-                answers = answered(predictor, some, evaluated.world, stop) if some else []
-                with stop.interruptible():
+                answers = answered(predictor_of, deploy, some, evaluated, stop) if some else []
+                with together(evaluated.world, stop):
                     if answers:
                         by_source[source] |= measured(predicted, answers, some, str(run.answers))
                 # Only the main process has answers.
                 pairs += zip(some, answers, strict=False)
-            if pairs:
-                some, answers = (list(part) for part in zip(*pairs, strict=True))
-                with stop.interruptible():
+            some, answers = [row for row, _ in pairs], [answer for _, answer in pairs]
+            with together(evaluated.world, stop):
+                if pairs:
                     values |= measured(predicted, answers, some, str(run.answers))
+            if pairs:
                 values["answers"] = pairs[:MOST_SHOWN]
                 if shown:
                     values["samples"] = sample_table(some, answers, str(run.answers), most=shown)
@@ -178,21 +181,30 @@ def summed(
 
 
 def answered(
-    predictor: Predictor, rows: Sequence[Mapping[str, Any]], world: World, stop: StopRequest
+    predictor_of: Callable[[nn.Module], Predictor],
+    deploy: str,
+    rows: Sequence[Mapping[str, Any]],
+    evaluated: Evaluated,
+    stop: StopRequest,
 ) -> list[Any]:
     """Return the answers to rows on the main process, and nothing on the others.
 
     Each process answers its share of the rows.
 
+    Args:
+        predictor_of: returns the predictor of a deployed module.
+        deploy: path of the deployed module.
+        rows: raw values by column.
+        evaluated: the model.
+        stop: a request of any process ends the predictions of all.
+
     Raises:
         Interrupted: there was a request to stop, at any process.
     """
-    mine: list[Any] = []
-    with suppress(Interrupted), stop.interruptible():
+    world, mine = evaluated.world, list[Any]()
+    with evaluated.answering(stop) as model:
         share = rows[world.rank :: world.size]
-        mine = predictor.predict(share) if share else []
-    if any(world.largest(stop.signal)):
-        raise Interrupted
+        mine = predictor_of(model.get_submodule(deploy)).predict(share) if share else []
     if world.size == 1:
         return mine
     answers: list[Any] = [None] * len(rows)

@@ -28,7 +28,7 @@ def reported_once() -> Iterator[None]:
     """Raise `FailedElsewhereError` in the block for an error that another process reports.
 
     Raises:
-        InputError: the block raised it, and this process is the one that reports it.
+        Exception: the block raised it, and this process is the one that reports it.
         FailedElsewhereError: another process reports it.
     """
     if not launched():
@@ -40,27 +40,37 @@ def reported_once() -> Iterator[None]:
         raise
     except InputError as error:
         raise _reported(error) from error
-    except RuntimeError as error:
-        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
-            raise
-        raise _disconnected() from error
+    except Exception as error:
+        if isinstance(error, dist.DistError) or (
+            isinstance(error, RuntimeError) and "gloo" in str(error)
+        ):
+            raise _disconnected() from error
+        if _reported_by_main(f"{type(error).__name__}: {error}"):
+            raise FailedElsewhereError from error
+        raise
 
 
 def _reported(error: InputError) -> InputError:
     """Return the error of this process; `FailedElsewhereError` if the main process has it too."""
-    text = str(error)
-    with suppress(RuntimeError, OSError):  # without a store, each process reports its error
-        store = errors()
-        if is_main_process():
-            store.set(MAIN, text)
-            return error
-        if _arrived(store, MAIN) == text:
-            return FailedElsewhereError()
-        store.set(OTHER, text)
+    if _reported_by_main(str(error)):
+        return FailedElsewhereError()
     if is_main_process():
         return error
     name = f"process {os.environ['RANK']} on {socket.gethostname()}"
     return InputError(f"{name}: {error.problem}", location=error.location, help=error.help)
+
+
+def _reported_by_main(text: str) -> bool:
+    """Return whether this is another process than the main one, which reports the same error."""
+    with suppress(RuntimeError, OSError):  # without a store, each process reports its error
+        store = errors()
+        if is_main_process():
+            store.set(MAIN, text)
+        elif _arrived(store, MAIN) == text:
+            return True
+        else:
+            store.set(OTHER, text)
+    return False
 
 
 def _disconnected() -> InputError:

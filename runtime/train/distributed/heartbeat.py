@@ -28,6 +28,8 @@ from .world import World
 
 BEAT = 5.0
 """Seconds between two heartbeats."""
+LOOK = 0.5
+"""Seconds between two looks for a request to stop."""
 LAUNCHED = "TORCHELASTIC_RUN_ID"
 """Environment variable that torchrun sets for its workers."""
 _STOP = "stop"
@@ -60,6 +62,7 @@ class Heartbeat:
         self._others = [other for other in range(size) if other != rank]
         self._count = 0
         self._seen: dict[int, tuple[str, float]] = {}
+        self._ranks_before: set[int] = set()
 
     def beat(self) -> None:
         """Count up, with the name of this process."""
@@ -70,6 +73,7 @@ class Heartbeat:
     def silent(self) -> list[str]:
         """Return the names of the processes whose last heartbeat is too old."""
         silent_processes, now = [], self._clock()
+        self._ranks_before = {other for other in self._others if other < self._rank}
         for other in self._others:
             key = f"beat/{other}"
             text = self._store.get(key).decode() if self._store.check([key]) else ""
@@ -78,7 +82,13 @@ class Heartbeat:
                 self._seen[other] = (text, now)
             elif now - since > self._patience:
                 silent_processes.append(json.loads(text)[1] if text else f"process {other}")
+                self._ranks_before.discard(other)
         return silent_processes
+
+    @property
+    def is_first(self) -> bool:
+        """Whether all processes before this one are silent, so that this one reports them."""
+        return not self._ranks_before
 
     def problem(self, launcher: int | None) -> tuple[str, str] | None:
         """Count up and look at the others; return what is wrong and what to do, or None.
@@ -111,7 +121,7 @@ class Heartbeat:
 def watched(world: World, patience: float, stop: StopRequest) -> Iterator[None]:
     """Send heartbeats in the block, and end this process if another one is silent or torchrun ends.
 
-    A request to stop at one process reaches the others within `BEAT` seconds.
+    A request to stop at one process reaches the others within `LOOK` seconds.
 
     Args:
         world: the processes.
@@ -126,14 +136,19 @@ def watched(world: World, patience: float, stop: StopRequest) -> Iterator[None]:
     launcher = os.getppid() if LAUNCHED in os.environ else None
 
     def run() -> None:
+        beaten = time.monotonic()
         while True:
-            wake.wait(BEAT)
+            wake.wait(LOOK)
             wake.clear()
             if done.is_set():
                 return
-            if problem := heartbeat.problem(launcher):
-                _end(*problem)
             heartbeat.share(stop)
+            if time.monotonic() - beaten < BEAT:
+                continue
+            if problem := heartbeat.problem(launcher):
+                is_first = os.environ.get("LOCAL_RANK", "0") == "0"  # on this machine
+                _end(*problem, speaks=heartbeat.is_first if problem[1] == _SILENT else is_first)
+            beaten = time.monotonic()
 
     heartbeat.beat()
     thread = threading.Thread(target=run, name="heartbeat", daemon=True)
@@ -147,9 +162,15 @@ def watched(world: World, patience: float, stop: StopRequest) -> Iterator[None]:
         thread.join()
 
 
-def _end(problem: str, help_: str) -> None:
-    """End this process at once: its main thread waits in a collective and handles no signals."""
+def _end(problem: str, help_: str, *, speaks: bool) -> None:
+    """End this process at once: its main thread waits in a collective and handles no signals.
+
+    Args:
+        problem: what is wrong.
+        help_: what to do.
+        speaks: whether this process prints it, of all that notice the same.
+    """
     with suppress(OSError):  # the reader of stderr may have gone with torchrun
-        sys.stderr.write(f"error: {problem}\n  help: {help_}\n")
+        sys.stderr.write(f"error: {problem}\n  help: {help_}\n" if speaks else "")
         sys.stderr.flush()
     os._exit(1)

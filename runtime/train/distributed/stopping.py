@@ -10,14 +10,18 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from ...system.signals import stopping_signals
 
-AGAIN = 2.0
-"""Seconds within which a repeated signal counts as the same request: under torchrun Ctrl-C arrives
-twice, from the terminal and from torchrun."""
+if TYPE_CHECKING:
+    from .world import World
+
+AGAIN = 10.0
+"""Seconds within which a repeated signal counts as the same request: under torchrun it may arrive
+twice, from the terminal or a scheduler and, on a busy machine seconds later, from torchrun."""
 
 
 class Interrupted(BaseException):
@@ -116,3 +120,18 @@ class StopRequest:
             yield
         finally:
             self._may_interrupt = False
+
+
+@contextmanager
+def together(world: World, stop: StopRequest) -> Iterator[None]:
+    """Abandon the body, which communicates with no other process, if any process has a request.
+
+    All processes call it together, and leave it together.
+
+    Raises:
+        Interrupted: there was a request to stop, at any process.
+    """
+    with suppress(Interrupted), stop.interruptible():
+        yield
+    if any(world.largest(stop.signal)):
+        raise Interrupted

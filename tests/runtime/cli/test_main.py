@@ -6,10 +6,12 @@ import io
 import json
 import logging
 import math
+import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from weft.blocks.entry_points import points_of
 from weft.runtime.cli.common import terminal
 from weft.runtime.cli.common.parameters import complete_specs
 from weft.runtime.cli.main import COMMANDS, app, load_commands, main
+from weft.runtime.decode.predictors.text import TextPredictor
 from weft.runtime.train.run import Run
 from weft.specs.form import FORMAT
 
@@ -356,6 +359,27 @@ def test_spec_commands_load_no_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False)
 
     assert done.returncode == 0
+
+
+@pytest.mark.integration
+def test_a_signal_before_the_first_report_is_answered_without_curves(
+    toy_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is nothing to draw yet, and a signal is answered at once."""
+    run, out = tmp_path / "toy.json", tmp_path / "out"
+    watch = {"every": 2, "metrics": ["chrf"], "best": "nll"}
+    run.write_text(json.dumps(toy_run(evaluate=watch).model_dump(mode="json")))
+
+    def stopped(predictor: object, rows: Sequence[object]) -> list[str]:
+        del predictor
+        os.kill(os.getpid(), signal.SIGTERM)
+        return [""] * len(rows)
+
+    monkeypatch.setattr(TextPredictor, "predict", stopped)
+
+    assert main(["train", str(run), "--out", str(out)]) == 128 + signal.SIGTERM
+    assert [path.name for path in (out / "checkpoints").iterdir()] == ["000002"]
+    assert not (out / "curves.png").exists()
 
 
 @pytest.mark.integration

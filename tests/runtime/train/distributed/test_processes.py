@@ -202,6 +202,22 @@ def test_a_run_resumes_with_another_number_of_processes(bench: Bench, alone: Pat
 
 
 @pytest.mark.slow
+def test_a_validation_of_shards_may_be_the_first_work_after_a_stop(
+    bench: Bench, alone: Path
+) -> None:
+    """A signal put it off: FSDP has run no update yet when its layers are gathered."""
+    folder = bench.folder / "put_off"
+    bench.stop_in_validation(folder, 2, {"parallel.data": "fsdp"})
+    assert max(path.name for path in (folder / "checkpoints").glob("[0-9]*")) == "000006"
+
+    bench.train("put_off", 2, parallel__data="fsdp")
+
+    assert validations(folder) == [
+        pytest.approx(figures, rel=1e-6, abs=1e-5) for figures in validations(alone)
+    ]
+
+
+@pytest.mark.slow
 def test_a_worker_that_dies_is_started_again(bench: Bench) -> None:
     """After a crash torchrun restarts both; they resume from the newest checkpoint."""
     straight = bench.train("straight", 2, updates=24)
@@ -311,6 +327,21 @@ def test_a_process_is_silent_after_the_patience() -> None:
     assert named == ["process 1", "process 2"]
     second.beat()
     assert first.silent() == ["process 2"]
+
+
+def test_the_first_process_that_is_not_silent_reports_the_others() -> None:
+    """So a message is printed once: by process 0, and by process 1 once that is silent too."""
+    store, clock = HashStore(), Clock()
+    first, second = (Heartbeat(store, rank, 3, patience=60.0, clock=clock) for rank in (0, 1))
+    for clock.now in (0.0, 61.0):
+        first.beat()
+        second.beat()
+        assert "process 0" not in [*first.silent(), *second.silent()]
+
+    assert (first.is_first, second.is_first) == (True, False)
+    clock.now = 122.0
+    assert [name.partition(",")[0] for name in second.silent()] == ["process 0", "process 2"]
+    assert second.is_first
 
 
 def test_the_end_of_torchrun_is_a_problem() -> None:

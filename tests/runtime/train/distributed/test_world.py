@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.distributed import HashStore
+from torch.distributed import HashStore, TCPStore
 from weft.graphs.ir.execution import WeightCasts
 from weft.runtime import api
 from weft.runtime.data.plans.planning import START, DataPosition
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.table import Table
 from weft.runtime.train.distributed.answers import decoded, encoded
+from weft.runtime.train.distributed.failures import reported_once
 from weft.runtime.train.distributed.sampler import (
     MicroBatches,
     check_share,
@@ -34,6 +35,7 @@ from weft.runtime.train.distributed.sampler import (
     stream_micro_batches,
 )
 from weft.runtime.train.distributed.world import (
+    FailedElsewhereError,
     World,
     is_main_process,
     meet,
@@ -236,6 +238,28 @@ def together(store: HashStore, size: int, late: float = 0.0) -> list[str]:
 
 
 @pytest.mark.integration
+def test_an_unexpected_error_of_all_is_raised_by_the_main_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So its traceback is printed once; that of another error comes from its own process."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    variables = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
+    for name, value in {**variables, "TORCHELASTIC_USE_AGENT_STORE": "True"}.items():
+        monkeypatch.setenv(name, value)
+
+    def fail(rank: str, reason: str) -> None:
+        monkeypatch.setenv("RANK", rank)
+        with reported_once():
+            raise ZeroDivisionError(reason)
+
+    with pytest.raises(ZeroDivisionError):
+        fail("0", "of all")
+    with pytest.raises(FailedElsewhereError):
+        fail("1", "of all")
+    with pytest.raises(ZeroDivisionError):
+        fail("1", "of this process")
+
+
 def test_each_start_has_its_own_namespace() -> None:
     """The same store serves three starts, the second with fewer processes."""
     store = HashStore()
