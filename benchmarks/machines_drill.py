@@ -287,8 +287,13 @@ class Drill:
                 "stops",
             )
             time.sleep(rng.uniform(0.0, 0.5))
-            slowest = max(slowest, self.terminate())
+            took = self.terminate()
+            slowest = max(slowest, took)
             after.append(self.newest("stops"))
+            self.report(
+                f"stop {len(after) - 1}/{self.stops} after update {after[-1]}, ended within"
+                f" {took:.1f} s, load {os.getloadavg()[0]:.0f}"
+            )
         self.both("stops")
         self.codes()
         self.report(

@@ -119,14 +119,16 @@ def validator(
                         by_source[source] |= measured(predicted, answers, some, str(run.answers))
                 # Only the main process has answers.
                 pairs += zip(some, answers, strict=False)
-            some, answers = [row for row, _ in pairs], [answer for _, answer in pairs]
+            predicted_rows, answers = [row for row, _ in pairs], [answer for _, answer in pairs]
             with together(evaluated.world, stop):
                 if pairs:
-                    values |= measured(predicted, answers, some, str(run.answers))
+                    values |= measured(predicted, answers, predicted_rows, str(run.answers))
             if pairs:
                 values["answers"] = pairs[:MOST_SHOWN]
                 if shown:
-                    values["samples"] = sample_table(some, answers, str(run.answers), most=shown)
+                    values["samples"] = sample_table(
+                        predicted_rows, answers, str(run.answers), most=shown
+                    )
         scores = {source: inner for source, inner in by_source.items() if source is not None}
         return values | {
             f"{s}/{n}": value for s, inner in scores.items() for n, value in inner.items()

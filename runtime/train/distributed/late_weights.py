@@ -98,7 +98,7 @@ class LateModel:
         """Number of what is outside of layers; they have the numbers below."""
         self._paths: list[list[str]] = [[] for _ in range(self._outside + 1)]
         """Paths of the weights of each layer, without those of layers inside it."""
-        self._signal = lambda: 0
+        self._signal: Callable[[], int] = lambda: 0
         self._values: dict[int, dict[str, Tensor]] = {}
         """Weights by path of what is outside, and of the layer that was gathered last."""
         self._share_values(graph)
@@ -183,7 +183,9 @@ class LateModel:
 
         Those of a layer are copies, since FSDP frees the memory of its tensors.
         """
-        module = None if layer == self._outside else self._owner.get_submodule(self._layers[layer])
+        module: Any = None
+        if layer != self._outside:
+            module = self._owner.get_submodule(self._layers[layer])
         sharded = module if isinstance(module, FSDPModule) else None
         with torch.inference_mode(mode=False), torch.no_grad():
             if sharded is not None:

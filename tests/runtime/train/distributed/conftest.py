@@ -30,19 +30,6 @@ api.train(sys.argv[1], out=sys.argv[2], overrides=json.loads(sys.argv[3]), resum
 """
 
 
-STOP = """
-import json, sys
-from weft.runtime import api
-from weft.runtime.train.trainer import Trainer
-
-def stopped(self):
-    self.stop_reason = "SIGTERM"
-
-Trainer._validate = stopped
-api.train(sys.argv[1], out=sys.argv[2], overrides=json.loads(sys.argv[3]))
-"""
-
-
 class Bench:
     """A run on disk, and helpers that train it in several ways."""
 
@@ -88,25 +75,13 @@ class Bench:
         Raises:
             AssertionError: the command failed.
         """
-        self._call(REWRITE, out, processes, settings)
-
-    def stop_in_validation(self, out: Path, processes: int, settings: dict[str, Any]) -> None:
-        """Train the run until a signal arrives in its first validation.
-
-        Raises:
-            AssertionError: the command failed.
-        """
-        self._call(STOP, out, processes, settings)
-
-    def _call(self, text: str, out: Path, processes: int, settings: dict[str, Any]) -> None:
-        """Run a script with the run, a folder and settings."""
-        script = self.folder / "script.py"
-        script.write_text(text)
+        script = self.folder / "rewrite.py"
+        script.write_text(REWRITE)
         run = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
         launch = run if processes > 1 else []
-        arguments = [str(self.file), str(out), json.dumps(settings)]
+        given = [str(self.file), str(out), json.dumps(settings)]
         done = subprocess.run(
-            [sys.executable, *launch, str(script), *arguments],
+            [sys.executable, *launch, str(script), *given],
             env=ENVIRONMENT,
             capture_output=True,
             text=True,

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 import weft
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from weft.graphs.ir.graph import Graph
+from weft.graphs.passes.parallel import parallelize
 from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
 from weft.runtime.decode.settings import BeamSearch
 from weft.runtime.spec.check import graph_of
 from weft.runtime.train.distributed.late_weights import LateModel
 from weft.runtime.train.distributed.stopping import Interrupted, StopRequest
 from weft.runtime.train.distributed.world import World
+from weft.runtime.train.engine import Engine
+from weft.runtime.train.losses import LossSums
 
 TOKENS = SpecialTokens(1, 2, 0)
 ROWS = ([Request([5, 6, 7, 8, 2])], [Request([9, 2]), Request([4, 3, 2])])
@@ -133,3 +138,47 @@ def test_a_request_to_one_process_ends_the_answers_of_all(graph: Graph, model: n
         return "answered"
 
     assert in_threads(model, graph, work) == ["interrupted"] * 2
+
+
+class SumOfLogits:
+    """Losses that stand for those of an objective."""
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> LossSums:
+        """Return the sum of all logits."""
+        total = model(**batch)["logits"].sum()
+        return LossSums(loss=total, nll=total.detach(), tokens=torch.ones(()))
+
+
+@pytest.fixture
+def sharded(graph: Graph) -> Iterator[Engine]:
+    """Return a copy of the model that FSDP shards over the one process of a group."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("data", "tensor"))
+        spread = parallelize(graph, data="fsdp", tensor=1, processes=2)
+        copy = weft.build(spread, seed=3)
+        losses: Any = SumOfLogits()
+        engine = Engine(copy, losses, spread, World(mesh=mesh))
+        assert engine.spread()
+        yield engine
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.integration
+def test_shards_are_validated_before_the_first_update_and_then_train(
+    sharded: Engine, graph: Graph, model: nn.Module
+) -> None:
+    """A resumed run begins with a validation that a signal put off; FSDP has run no update yet."""
+    inputs: dict[str, Tensor] = weft.example_inputs(graph)
+
+    with sharded.evaluated() as evaluated:
+        with torch.no_grad():
+            logits = evaluated.model(**inputs)["logits"]
+        with evaluated.answering(StopRequest()) as late:
+            outputs = decoded(late, ROWS[1])
+    sharded.loss(inputs).loss.backward()
+
+    assert torch.equal(logits, model(**inputs)["logits"])
+    assert outputs == decoded(model, ROWS[1])
+    assert all(weight.grad is not None for weight in sharded.model.parameters())

@@ -183,38 +183,34 @@ def test_checkpoints_are_read_by_other_processes_to_the_bit(bench: Bench, alone:
             assert torch.equal(tensor, found[name].reshape(tensor.shape)), name
 
 
-@pytest.mark.slow
-def test_a_run_resumes_with_another_number_of_processes(bench: Bench, alone: Path) -> None:
-    """Three updates each by one process, four, two and one give the curve of one process."""
-    ways: tuple[tuple[int, dict[str, Any]], ...] = (
+SHARDED = {"parallel__data": "fsdp", "checkpoint__sharded": "true"}
+SIZES: dict[str, tuple[tuple[int, dict[str, Any]], ...]] = {
+    "2, 1, 3": ((2, {}), (0, {}), (3, {})),
+    "1, 2 x 2, 2, 1": (
         (0, {}),
         (4, {"parallel__tensor": 2, "checkpoint__sharded": "true"}),
-        (2, {"parallel__data": "fsdp", "checkpoint__sharded": "true"}),
+        (2, SHARDED),
         (0, {}),
-    )
-    for number, (processes, settings) in enumerate(ways, start=1):
-        folder = bench.train("on", processes, updates=3 * number, **settings)
-
-    (*_, found), (*_, expected) = curve(folder), curve(alone)
-    assert found[:2] == expected[:2] == ("valid", 12)
-    assert found[2] == pytest.approx(expected[2], abs=1e-5)
-    assert (folder / "averaged" / "weights.safetensors").is_file()
+    ),
+}
+"""Numbers of processes, one after the other, and their settings; 0 is one without torchrun."""
 
 
 @pytest.mark.slow
-def test_a_validation_of_shards_may_be_the_first_work_after_a_stop(
-    bench: Bench, alone: Path
+@pytest.mark.parametrize("sizes", SIZES)
+def test_a_run_resumes_with_another_number_of_processes(
+    bench: Bench, alone: Path, sizes: str
 ) -> None:
-    """A signal put it off: FSDP has run no update yet when its layers are gathered."""
-    folder = bench.folder / "put_off"
-    bench.stop_in_validation(folder, 2, {"parallel.data": "fsdp"})
-    assert max(path.name for path in (folder / "checkpoints").glob("[0-9]*")) == "000006"
+    """Equally many updates by each number of processes give the curve of one process."""
+    out = f"on {sizes}".replace(",", "").replace(" ", "_")
+    ways = SIZES[sizes]
+    for number, (processes, settings) in enumerate(ways, start=1):
+        folder = bench.train(out, processes, updates=12 // len(ways) * number, **settings)
 
-    bench.train("put_off", 2, parallel__data="fsdp")
-
-    assert validations(folder) == [
-        pytest.approx(figures, rel=1e-6, abs=1e-5) for figures in validations(alone)
-    ]
+    (*_, last), (*_, expected) = curve(folder), curve(alone)
+    assert last[:2] == expected[:2] == ("valid", 12)
+    assert last[2] == pytest.approx(expected[2], abs=1e-5)
+    assert (folder / "averaged" / "weights.safetensors").is_file()
 
 
 @pytest.mark.slow
