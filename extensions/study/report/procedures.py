@@ -40,9 +40,10 @@ def extra_tables(record: Record) -> Iterator[ExtraTable]:
 
 
 def _tuning(tuning: Record) -> ExtraTable:
-    columns: dict[str, None] = {}
-    for row in tuning["rows"].values():
-        columns |= dict.fromkeys(values_text(point["values"]) for point in row["points"])
+    tried = [point["values"] for row in tuning["rows"].values() for point in row["points"]]
+    if all(isinstance(value, int | float) for values in tried for value in values.values()):
+        tried.sort(key=lambda values: [*values.items()])
+    columns = dict.fromkeys(map(values_text, tried))
     lines = []
     for name, row in tuning["rows"].items():
         cells = dict.fromkeys(columns, "")

@@ -23,6 +23,7 @@ from weft.extensions.study.report.conclusions import conclude
 from weft.extensions.study.report.labels import labelled
 from weft.extensions.study.report.latex import latex
 from weft.extensions.study.report.page import page, picture_of, write_pictures
+from weft.extensions.study.report.procedures import extra_tables
 from weft.extensions.study.report.record import study_record
 from weft.extensions.study.report.text import cells, failures, line, report_markdown, rule
 from weft.extensions.study.report.write import write_report
@@ -506,3 +507,25 @@ def test_cells_stay_in_their_columns() -> None:
 
     cells = re.findall(r'<td>(.*)</td>\n<td style="text-align:right">(.*)</td>', shown)
     assert cells == [(name, "1") for name in names]
+
+
+def test_tuned_numbers_are_columns_in_their_order() -> None:
+    """Also if rows try other numbers, the first row larger ones."""
+
+    def tried(*peaks: float) -> dict[str, Any]:
+        points = [
+            {"values": {"schedule.peak": peak}, "value": peak, "states": ["done"]} for peak in peaks
+        ]
+        return {"chosen": {"schedule.peak": peaks[0]}, "points": points, "edges": []}
+
+    rows = {"large": tried(0.04, 0.08), "small": tried(0.002, 0.04)}
+    tuning = {"metric": "nll", "seeds": 1, "updates": None, "rows": rows}
+
+    [table] = extra_tables({"tuning": tuning, "target": None, "ladders": {}})
+
+    peaks = [f"schedule.peak={peak}" for peak in (0.002, 0.04, 0.08)]
+    assert table.head == ["row", *peaks]
+    assert [[bool(cell) for cell in line[1:]] for line in table.lines] == [
+        [False, True, True],
+        [True, True, False],
+    ]
