@@ -12,7 +12,7 @@ from ....plugin import InputError, SpecError, load_run
 from ....runtime.scaffold.runs import refuse_old
 from ....specs.files import write_beside
 from ....specs.layout import laid_out
-from ..loading import study_of
+from ..loading import load_study, study_of
 from .plan import plan_study
 
 
@@ -66,7 +66,9 @@ def draft_study(run: str | Path, *, name: str = "", out: str | Path | None = Non
 
 def _ideas() -> dict[str, tuple[str, dict[str, Any]]]:
     """Return rows that may fit the model of a run by name, each with a comment."""
-    gated = {"use": "gated_feed_forward@1", "params.activation": "silu"}
+    demo, _ = load_study("study-demo")
+    (swap,) = demo.rows["swiglu"].patch
+    gated = {key: value for key, value in swap.items() if key != "expect"}
     return {
         "no-dropout": (
             'A param of the model: "weft show SPEC" lists them.',
@@ -75,7 +77,7 @@ def _ideas() -> dict[str, tuple[str, dict[str, Any]]]:
         "swiglu": (
             'Other blocks: "weft blocks" lists them. "match" makes the models equally large.',
             {
-                "patch": [{"select": "**/f[use=feed_forward@1]", "set": gated}],
+                "patch": [gated],
                 "match": {"param": "d_ff"},
             },
         ),
