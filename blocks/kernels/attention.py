@@ -214,8 +214,8 @@ def _suits_plain(query_BHTK: Tensor, key_BGSK: Tensor) -> bool:
 
 def by_name(core: Core) -> Computes:
     """Return the function of a backend from `COMPARED`; `fused_attend` for any other."""
-    named: dict[Core, Computes] = {"blocked": blocked_attend, "plain": plain_attend}
-    return partial(attend_in_few_shapes, named.get(core, fused_attend))
+    backends: dict[Core, Computes] = {"blocked": blocked_attend, "plain": plain_attend}
+    return partial(attend_in_few_shapes, backends.get(core, fused_attend))
 
 
 def attend(  # noqa: PLR0913 - the parts of one formula

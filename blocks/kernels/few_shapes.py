@@ -49,8 +49,8 @@ def in_bfloat16(*operands: Tensor) -> bool:
         half = half and dtypes <= {torch.float32, torch.bfloat16}
     else:
         half = dtypes == {torch.bfloat16}
-    known = all(type(operand) in (Tensor, nn.Parameter) for operand in operands)
-    return half and known and torch.backends.mkldnn.is_available()
+    ordinary = all(type(operand) in (Tensor, nn.Parameter) for operand in operands)
+    return half and ordinary and torch.backends.mkldnn.is_available()
 
 
 def parts(rows: int) -> Iterator[int]:

@@ -49,7 +49,7 @@ class RMSNorm(nn.RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize x [..., D] in the dtype of the weight, if there is one."""
-        return super().forward(x if self.weight is None else x.to(self.weight.dtype))
+        return super().forward(x.to(self.weight.dtype) if self.elementwise_affine else x)
 
 
 class Residual(nn.Module):

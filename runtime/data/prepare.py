@@ -40,7 +40,7 @@ from .shards.arrays import AGAIN, damaged
 from .shards.corpus import Corpus
 from .shards.shards import SHARD
 from .store.cache import fetched
-from .store.manifest import MANIFEST, Manifest, manifest_name
+from .store.manifest import MANIFEST, PreparedManifest, manifest_name
 from .store.stores import Store, store_at
 from .store.upload import refuse_unwritable, upload
 from .table import Table
@@ -235,7 +235,7 @@ def _fetched(
     store, digest = _store_of(data)
     settings = _settings(data, tokenizers)
 
-    def accept(manifest: Manifest) -> None:
+    def accept(manifest: PreparedManifest) -> None:
         if other := [key for key in settings if manifest.settings.get(key) != settings[key]]:
             raise InputError(
                 f"the data was prepared with other settings: {', '.join(other)}",
@@ -244,7 +244,7 @@ def _fetched(
                 " this run: weft prepare RUN --to PLACE",
             )
 
-    def check(folder: Path, manifest: Manifest) -> None:
+    def check(folder: Path, manifest: PreparedManifest) -> None:
         opened = _open(
             folder, manifest.model_dump(by_alias=True), _with_files(data, folder), tokenizers
         )

@@ -26,7 +26,15 @@ from ....specs.files import way_out
 from ....specs.findings import InputError
 from ...system.cache import cache_folder
 from ..folders import resuming
-from .manifest import MANIFEST, Manifest, Piece, object_name, parsed, read_manifest, read_object
+from .manifest import (
+    MANIFEST,
+    Piece,
+    PreparedManifest,
+    object_name,
+    parsed,
+    read_manifest,
+    read_object,
+)
 from .stores import Store
 from .upload import MIB, Tell, in_threads
 
@@ -45,15 +53,15 @@ class Fetched(NamedTuple):
     """A prepared folder in the cache, where it stays until this process ends."""
 
     folder: Path
-    manifest: Manifest
+    manifest: PreparedManifest
 
 
 def fetched(
     store: Store,
     digest: str,
     *,
-    accept: Callable[[Manifest], None],
-    check: Callable[[Path, Manifest], None],
+    accept: Callable[[PreparedManifest], None],
+    check: Callable[[Path, PreparedManifest], None],
     tell: Tell,
     log: Callable[[str], None],
     part: str = "",

@@ -69,7 +69,7 @@ class PreparationReport(BaseModel):
     """Vocabulary sizes by text column."""
 
 
-class Manifest(BaseModel):
+class PreparedManifest(BaseModel):
     """What prepared data is, and where its bytes are."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -130,7 +130,7 @@ def read_object(store: Store, name: str, digest: str, size: int, *, exact: bool 
     )
 
 
-def read_manifest(store: Store, digest: str) -> Manifest:
+def read_manifest(store: Store, digest: str) -> PreparedManifest:
     """Return a manifest of a store.
 
     Raises:
@@ -142,14 +142,14 @@ def read_manifest(store: Store, digest: str) -> Manifest:
     )
 
 
-def parsed(content: bytes, location: str, name: str) -> Manifest:
+def parsed(content: bytes, location: str, name: str) -> PreparedManifest:
     """Return the manifest in a file.
 
     Raises:
         InputError: it is not one that this version reads.
     """
     try:
-        return Manifest.model_validate_json(content)
+        return PreparedManifest.model_validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
         at = "/".join(map(str, first["loc"]))

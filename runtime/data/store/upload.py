@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from ....specs.findings import InputError
-from .manifest import PIECE, Manifest, manifest_name, object_name
+from .manifest import PIECE, PreparedManifest, manifest_name, object_name
 from .stores import Store
 
 THREADS = 4
@@ -73,14 +73,16 @@ def upload(files: Mapping[str, Path], store: Store, tell: Tell, **facts: Any) ->
 
 def _with_pieces(
     facts: Mapping[str, Any], pieces: Mapping[str, list[tuple[str, int]]], store: Store
-) -> Manifest:
+) -> PreparedManifest:
     """Return a manifest.
 
     Raises:
         InputError: the name of a file cannot be in one.
     """
     try:
-        return Manifest(**facts, files={name: tuple(listed) for name, listed in pieces.items()})
+        return PreparedManifest(
+            **facts, files={name: tuple(listed) for name, listed in pieces.items()}
+        )
     except ValidationError as error:
         *_, name = ("", *(str(key) for key in error.errors()[0]["loc"] if key in pieces))
         raise InputError(

@@ -30,7 +30,7 @@ class TemplateUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """A record of a spec that a graph has, perhaps several times."""
 
     at: str
@@ -45,7 +45,7 @@ class Pair:
 
     path: str
     """Path of the node in the first graph, slots after `/`, copies as `*` or their number."""
-    place: Place
+    location: Location
     """The first block in its spec."""
     reference: Part
     other: Part
@@ -56,9 +56,9 @@ class GraphAlignment:
     """What corresponds in two graphs, and what does not."""
 
     pairs: list[Pair] = field(default_factory=list)
-    choices: list[tuple[Place, Part]] = field(default_factory=list)
+    choices: list[tuple[Location, Part]] = field(default_factory=list)
     """Each block of the first graph that is of another kind in the second, with the block there."""
-    repeats: list[tuple[Place, int]] = field(default_factory=list)
+    repeats: list[tuple[Location, int]] = field(default_factory=list)
     """Each repeat of the first graph, and the number of copies in the second."""
     inputs: dict[str, str] = field(default_factory=dict)
     """Input of the first graph to that of the second."""
@@ -102,9 +102,9 @@ class _Walk:
     alignment: GraphAlignment
     uses: tuple[TemplateUse, ...] = ()
 
-    def place(self, at: str) -> Place:
-        """Return the place of a record at a JSON Pointer."""
-        return Place(at, self.uses)
+    def location(self, at: str) -> Location:
+        """Return the location of a record at a JSON Pointer."""
+        return Location(at, self.uses)
 
     def inside(self, at: str, body: Scope, copy: int = 0) -> _Walk:
         """Return the walk through a template that is used at a JSON Pointer."""
@@ -174,7 +174,7 @@ class _Walk:
             self.parts(reference.part, other.part, ref_path, there, reference.at)
             return
         if isinstance(reference, RepeatNode) and isinstance(other, RepeatNode):
-            self.alignment.repeats.append((self.place(reference.at), other.repeat))
+            self.alignment.repeats.append((self.location(reference.at), other.repeat))
             if reference.repeat != other.repeat:
                 self.differ(f"'{there}' has {other.repeat} copies")
             if reference.share != other.share:
@@ -201,10 +201,10 @@ class _Walk:
             walk.scopes(reference.body, other.body, f"{_dotted(ref_path)}.", f"{_dotted(there)}.")
             return
         if reference.key != other.key:
-            self.alignment.choices.append((self.place(at), other))
+            self.alignment.choices.append((self.location(at), other))
             self.differ(f"'{there}' is {other.key}, not {reference.key}")
             return
-        self.alignment.pairs.append(Pair(ref_path, self.place(at), reference, other))
+        self.alignment.pairs.append(Pair(ref_path, self.location(at), reference, other))
         self.arguments(reference, other, there)
         mine, theirs = (set(p.own_weights()) for p in (reference, other))
         for name in sorted(mine):

@@ -17,7 +17,7 @@ from .....specs.expressions import (
     is_expression,
     names_in,
 )
-from .alignment import GraphAlignment, Place
+from .alignment import GraphAlignment, Location
 
 _TYPE = re.compile(r"\s*[a-z]+(?::(?P<size>[^\[\]]+))?\[(?P<axes>[^\[\]]*)\]\??\s*")
 
@@ -132,21 +132,21 @@ def params_for(graph: Graph, other: Graph, alignment: GraphAlignment) -> dict[st
     equations: list[Equation] = []
     for name, theirs in alignment.inputs.items():
         equations += _of_type(str(spec["inputs"][name]), other.inputs[theirs], spec["params"])
-    for place, count in alignment.repeats:
-        equations += _equal(_record(spec, place).get("repeat"), count)
+    for location, count in alignment.repeats:
+        equations += _equal(_record(spec, location).get("repeat"), count)
     for pair in alignment.pairs:
-        record = _record(spec, pair.place)
+        record = _record(spec, pair.location)
         equations += _of_params(_params_of(record, spec["params"]), pair.other)
     scalars = [
         (text, value)
         for text, value in equations
         if isinstance(value, int | float | str | None) and len(text) <= LONGEST
     ]
-    parts = [*alignment.choices, *((pair.place, pair.other) for pair in alignment.pairs)]
+    parts = [*alignment.choices, *((pair.location, pair.other) for pair in alignment.pairs)]
     chosen = {
         name: _written(part)
-        for place, part in parts
-        if (name := _choice(_record(spec, place))) in spec["params"]
+        for location, part in parts
+        if (name := _choice(_record(spec, location))) in spec["params"]
     }
     values = {name: value for name, value in solved(scalars, {}).items() if name in spec["params"]}
     return values | chosen
@@ -211,10 +211,10 @@ def _params_of(record: Any, params: Mapping[str, Any]) -> dict[str, Any]:
     return {**record.get("params", {}), **(_params_of(chosen, params) if chosen else {})}
 
 
-def _record(spec: Mapping[str, Any], place: Place) -> Any:
+def _record(spec: Mapping[str, Any], location: Location) -> Any:
     """Return a record of a spec, whose expressions read params of the spec alone."""
     values: dict[str, Any] = {}
-    for use in place.uses:
+    for use in location.uses:
         written = _at(spec, use.at)
         if written.get("index"):
             values[written["index"]] = use.copy
@@ -223,7 +223,7 @@ def _record(spec: Mapping[str, Any], place: Place) -> Any:
             for name, value in _substituted(written.get("params", {}), values).items()
         }
         values = _settled(_at(spec, pointer("blocks", use.template)).get("params", {}), settings)
-    return _substituted(_at(spec, place.at), values)
+    return _substituted(_at(spec, location.at), values)
 
 
 def _settled(declared: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
