@@ -50,7 +50,7 @@ class TableColumn:
         """
         arrays = self.column.encode(value)
         lengths = self.column.lengths(self._stored([arrays]))
-        return Encoded(arrays, 1 if lengths is None else int(lengths[0]))
+        return Encoded(arrays, 1 if lengths is None else int(lengths[:1].item()))
 
     def collate(self, values: Sequence[Encoded]) -> Mapping[str, Tensor]:
         """Return padded tensors by input."""
