@@ -2,104 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import socket
+import json
 import subprocess
 import sys
-import time
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from weft.runtime.cli.main import main
 from weft.runtime.data.prepare import prepare
 from weft.runtime.data.shards import shards
 from weft.runtime.system.executors.executor import LostError, On, opened
+from weft.runtime.train.context import Result
+from weft.runtime.train.run import Run
 
+from ...conftest import write_toy
 from ...data.pairs import bpe, lines, pairs
+from .engines import cluster, dask, engine, kill_worker, ray, submitit
 
+__all__ = ["cluster", "dask", "engine", "ray"]
+TEMPLATES = Path(__file__).parents[4] / "examples/cluster"
 pytestmark = [pytest.mark.slow, pytest.mark.integration]
-
-MARK = f"WEFT_TEST_ENGINE={uuid.uuid4()}"
-"""Variable of the processes of the engines that this test starts."""
 
 
 def content(folder: Path) -> dict[str, bytes]:
     """Return the content of every file below a folder."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-
-def marked() -> dict[str, str]:
-    """Return the environment of an engine."""
-    return {**os.environ, **dict([MARK.split("=")])}
-
-
-def free_port() -> int:
-    """Return a port that is free."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-@pytest.fixture(scope="module")
-def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a scheduler and two workers of Dask; return `dask:ADDRESS`."""
-    pytest.importorskip("distributed")
-    folder = tmp_path_factory.mktemp("dask")
-    address = f"tcp://127.0.0.1:{free_port()}"
-    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--no-dashboard"]
-    worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1"]
-    worker += ["--no-dashboard", "--local-directory", str(folder)]
-    commands = [[*scheduler, "--host", address], worker, worker]
-    with (folder / "log").open("wb") as log:
-        processes = [
-            subprocess.Popen(command, stdout=log, stderr=log, env=marked(), start_new_session=True)
-            for command in commands
-        ]
-    try:
-        yield f"dask:{address}"
-    finally:
-        for process in reversed(processes):
-            process.terminate()
-        for process in processes:
-            process.wait()
-
-
-@pytest.fixture(scope="module")
-def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a head of Ray with two cores; return `ray:ADDRESS`."""
-    pytest.importorskip("ray")
-    # The paths of Ray's sockets must be short.
-    port, command = free_port(), [sys.executable, "-m", "ray.scripts.scripts"]
-    words = ["start", "--head", f"--port={port}", "--num-cpus=2", "--include-dashboard=false"]
-    words += ["--disable-usage-stats", "--object-store-memory=100000000", "--block"]
-    with (tmp_path_factory.mktemp("ray") / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, *words], stdout=log, stderr=log, env=marked(), start_new_session=True
-        )
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                break
-        time.sleep(0.2)
-    time.sleep(5)
-    try:
-        yield f"ray:127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
-
-
-@pytest.fixture(params=["dask", "ray", "local", "slurm"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> On:
-    """Return an engine: a cluster, processes of this machine, or submitit's local executor."""
-    if request.param in ("dask", "ray"):
-        return str(request.getfixturevalue(request.param))
-    if request.param == "slurm":
-        pytest.importorskip("submitit")
-        return {"type": "slurm", "cluster": "local", "folder": str(tmp_path / "slurm")}
-    return "local"
 
 
 def test_preparation_has_the_same_bytes(
@@ -147,3 +75,52 @@ def test_a_unit_that_always_dies_is_lost(engine: On) -> None:
         with pytest.raises(LostError):
             unit.result(timeout=240)
         assert other.result(timeout=120) == 1
+
+
+def test_a_text_has_the_bytes_of_one_process_though_a_worker_is_killed(
+    cluster: str, toy_trained: Result, tmp_path: Path
+) -> None:
+    """20,000 lines in chunks of 1,000: one chunk is begun again, and none is lost."""
+    write_toy(tmp_path, 20_000, 1, "in")
+    words = ["translate", str(toy_trained.checkpoint), str(tmp_path / "in.src"), "-o"]
+    assert main([*words, str(tmp_path / "alone")]) == 0
+    apart = [*words, str(tmp_path / "apart"), "--on", cluster]
+
+    with subprocess.Popen([sys.executable, "-m", "weft", *apart]) as command:
+        kill_worker(tmp_path / ".apart.work/.units", "*", command)
+
+    assert command.returncode == 0
+    assert (tmp_path / "apart").read_bytes() == (tmp_path / "alone").read_bytes()
+    assert sorted(path.name for path in tmp_path.glob("*apart*")) == ["apart"]
+
+
+# submitit leaves the log files of its debug executor open.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("kind", ["local", "debug"])
+def test_the_jobs_of_submitit_have_the_bytes_of_one_process(
+    kind: str, toy_trained: Result, tmp_path: Path
+) -> None:
+    """A job is a process of this machine, or this process."""
+    write_toy(tmp_path, 1200, 1, "in")
+    words = ["translate", str(toy_trained.checkpoint), str(tmp_path / "in.src"), "-o"]
+    assert main([*words, str(tmp_path / "alone")]) == 0
+
+    on = json.dumps(submitit(tmp_path, kind))
+    assert main([*words, str(tmp_path / "apart"), "--on", on, "--processes", "2"]) == 0
+
+    assert (tmp_path / "apart").read_bytes() == (tmp_path / "alone").read_bytes()
+
+
+def test_the_template_of_ray_trains(
+    ray: str, toy_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One machine with one process; the second call has nothing to do."""
+    path = tmp_path / "run.json"
+    path.write_text(toy_run().model_dump_json(by_alias=True, exclude_unset=True))
+    monkeypatch.setenv("RAY_ADDRESS", ray.removeprefix("ray:"))
+    words = [str(TEMPLATES / "ray_train.py"), str(path), str(tmp_path / "out"), "--starts", "1"]
+
+    for _ in range(2):
+        subprocess.run([sys.executable, *words], check=True)
+
+    assert (tmp_path / "out/averaged/weights.safetensors").is_file()
