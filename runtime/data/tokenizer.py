@@ -12,7 +12,6 @@ import hashlib
 import io
 import os
 import re
-import threading
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -20,10 +19,10 @@ from typing import TYPE_CHECKING, cast
 from sentencepiece import (
     SentencePieceProcessor,
     SentencePieceTrainer,
-    set_random_generator_seed,
 )
 
 from ...specs.findings import InputError, did_you_mean
+from .piece_model import PieceModel
 from .settings import SPECIAL_TOKENS, PieceSettings
 
 if TYPE_CHECKING:
@@ -45,9 +44,6 @@ ERRORS_ONLY = 2
 
 RESERVED = str.maketrans({"\u2585": " ", "\0": " "})
 """Characters that would make SentencePiece skip a training sentence."""
-
-_SAMPLING = threading.Lock()
-"""Held while a text is split at random."""
 
 
 class Tokenizer:
@@ -80,6 +76,7 @@ class Tokenizer:
             ) from error
         self.bytes = model
         """The serialized model, as in a `.model` file."""
+        self._piece_model: PieceModel | None = None
         self.vocab_size = int(self._model.vocab_size())
         """Number of pieces; all ids are smaller."""
         self.pad, self.eos = int(self._model.pad_id()), int(self._model.eos_id())
@@ -169,10 +166,17 @@ class Tokenizer:
                 the smoothing of the probabilities of all splits.
             seed: seed of the split, less than 2**32.
         """
-        with _SAMPLING:  # the seed belongs to the whole process
-            set_random_generator_seed(seed)
-            ids = self._model.encode(text, enable_sampling=True, alpha=amount, nbest_size=-1)
-        return cast("list[int]", ids)
+        if self._piece_model is None:
+            self._piece_model = PieceModel.read(self.bytes)
+        ids, numbers = list[int](), self._piece_model.ids
+        for piece in self._piece_model.sample(self._model.normalize(text), amount, seed):
+            if piece in numbers:
+                ids.append(numbers[piece])
+            elif self._id_of:
+                ids += (self._id_of[code] for code in piece.encode())
+            elif ids[-1:] != [self.unk]:  # one for adjacent unknown characters
+                ids.append(self.unk)
+        return ids
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids up to the first end token, without padding and beginning.

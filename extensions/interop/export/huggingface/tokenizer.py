@@ -5,48 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import re
-import struct
 import unicodedata
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
 from .....plugin import Checkpoint, InputError, Tokenizer, Vocabulary
+from .....runtime.data.piece_model import BPE, BYTE, NORMAL, UNIGRAM, USER, PieceModel
 from .....runtime.data.settings import HUB
 from ...importing.table import ImportTable
 
 _SPACE = "\u2581"
-_NORMAL, _USER, _BYTE = 1, 4, 6
-"""Types of pieces."""
-_UNIGRAM, _BPE = 1, 2
-"""Types of models."""
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-"""Wire types of protocol buffers."""
-_PIECES, _TRAINING, _RULES = 1, 2, 3
-"""Fields of a model."""
-_MORE = 0x80
-"""Bit of a byte that another one of the same number follows."""
-
-
-@dataclass(slots=True)
-class _Model:
-    """What a SentencePiece model says."""
-
-    pieces: list[tuple[str, float, int]] = field(default_factory=list)
-    """Text, score and type of each id."""
-    kind: int = _UNIGRAM
-    characters: bytes = b""
-    """The compiled normalization."""
-    prefixed: bool = True
-    """Whether a text begins with a space."""
-    trimmed: bool = True
-    """Whether spaces are removed at the ends and after another one."""
-
-    @property
-    def users(self) -> list[str]:
-        """Return the pieces that users define, which are never cut."""
-        return [piece for piece, _, kind in self.pieces if kind == _USER]
 
 
 def tokenizer_json(model: bytes, *, before: str | None, after: str | None) -> str | None:
@@ -57,15 +26,15 @@ def tokenizer_json(model: bytes, *, before: str | None, after: str | None) -> st
         before: special piece before each text, if any.
         after: special piece after each text, if any.
     """
-    read = _read(model)
-    if read.kind not in (_UNIGRAM, _BPE) or not _separable(read):
+    read = PieceModel.read(model)
+    if read.kind not in (UNIGRAM, BPE) or not _separable(read):
         return None
     ids = {piece: number for number, (piece, _, _) in enumerate(read.pieces)}
     tokenizer = Tokenizer.from_bytes(model)
     special = [
         read.pieces[i][0] for i in (tokenizer.pad, tokenizer.eos, tokenizer.unk, tokenizer.bos)
     ]
-    bytes_too = any(kind == _BYTE for _, _, kind in read.pieces)
+    bytes_too = any(kind == BYTE for _, _, kind in read.pieces)
     spaces: dict[str, Any] = {
         "type": "Metaspace",
         "replacement": _SPACE,
@@ -95,7 +64,7 @@ def added_token(piece: str, number: int) -> dict[str, Any]:
     return {"id": number, "content": piece, **flags, "special": True}
 
 
-def _normalizer(read: _Model) -> dict[str, Any]:
+def _normalizer(read: PieceModel) -> dict[str, Any]:
     steps: list[dict[str, Any]] = []
     if read.characters:
         compiled = base64.b64encode(read.characters).decode()
@@ -106,7 +75,7 @@ def _normalizer(read: _Model) -> dict[str, Any]:
     return {"type": "Sequence", "normalizers": steps}
 
 
-def _words(read: _Model, spaces: dict[str, Any]) -> dict[str, Any]:
+def _words(read: PieceModel, spaces: dict[str, Any]) -> dict[str, Any]:
     """Return how a text is cut before the segmentation: at spaces, and around pieces of users.
 
     Of several such pieces at one place, SentencePiece takes the longest.
@@ -118,7 +87,7 @@ def _words(read: _Model, spaces: dict[str, Any]) -> dict[str, Any]:
     return {"type": "Sequence", "pretokenizers": [spaces, {**around, "invert": False}]}
 
 
-def _separable(read: _Model) -> bool:
+def _separable(read: PieceModel) -> bool:
     """Return whether pieces of users can be cut out of a normalized text as whole words.
 
     SentencePiece finds them before the normalization, which must not change them.  A BPE model then
@@ -127,12 +96,10 @@ def _separable(read: _Model) -> bool:
     stable = (unicodedata.normalize("NFKC", piece) == piece for piece in read.users)
     if not all(stable) or any(_SPACE in piece for piece in read.users):
         return False
-    if not read.users or read.kind == _UNIGRAM:
+    if not read.users or read.kind == UNIGRAM:
         return True
     ranks = {(first, second): rank for rank, (first, second) in enumerate(_merges(read))}
-    return all(
-        _merged(piece, ranks) == [piece] for piece, _, kind in read.pieces if kind == _NORMAL
-    )
+    return all(_merged(piece, ranks) == [piece] for piece, _, kind in read.pieces if kind == NORMAL)
 
 
 def _merged(word: str, ranks: Mapping[tuple[str, str], int]) -> list[str]:
@@ -169,14 +136,14 @@ def template(before: str | None, after: str | None, ids: dict[str, int]) -> dict
 
 
 def _segmentation(
-    read: _Model, ids: dict[str, int], unknown: str, *, bytes_too: bool
+    read: PieceModel, ids: dict[str, int], unknown: str, *, bytes_too: bool
 ) -> dict[str, Any]:
-    if read.kind == _UNIGRAM:
+    if read.kind == UNIGRAM:
         return {
             "type": "Unigram",
             "unk_id": ids[unknown],
             "vocab": [
-                [piece, 0.0 if kind == _USER else score] for piece, score, kind in read.pieces
+                [piece, 0.0 if kind == USER else score] for piece, score, kind in read.pieces
             ],
             "byte_fallback": bytes_too,
         }
@@ -194,61 +161,17 @@ def _segmentation(
     }
 
 
-def _merges(read: _Model) -> list[list[str]]:
+def _merges(read: PieceModel) -> list[list[str]]:
     """Return the merges of a BPE model: all splits of each piece into two, best pieces first."""
-    normal = {piece for piece, _, kind in read.pieces if kind == _NORMAL}
+    normal = {piece for piece, _, kind in read.pieces if kind == NORMAL}
     splits = [
         (-score, cut, [piece[:cut], piece[cut:]])
         for piece, score, kind in read.pieces
-        if kind == _NORMAL
+        if kind == NORMAL
         for cut in range(1, len(piece))
         if piece[:cut] in normal and piece[cut:] in normal
     ]
     return [pair for _, _, pair in sorted(splits, key=lambda split: split[:2])]
-
-
-def _read(data: bytes) -> _Model:
-    """Read the fields of a SentencePiece model that define the segmentation."""
-    model = _Model()
-    for number, value in _fields(data):
-        if number == _PIECES:
-            fields = {1: b"", 2: struct.pack("<f", 0.0), 3: _NORMAL, **dict(_fields(value))}
-            model.pieces.append((fields[1].decode(), struct.unpack("<f", fields[2])[0], fields[3]))
-        elif number == _TRAINING:
-            model.kind = dict(_fields(value)).get(3, _UNIGRAM)
-        elif number == _RULES:
-            rules = dict(_fields(value))
-            model.characters = rules.get(2, b"")
-            model.prefixed, model.trimmed = bool(rules.get(3, 1)), bool(rules.get(4, 1))
-    return model
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield the number and the value of each field of a protocol buffer."""
-    offset = 0
-    while offset < len(data):
-        key, offset = _varint(data, offset)
-        kind = key & 7
-        value: Any
-        if kind == _VARINT:
-            value, offset = _varint(data, offset)
-        else:
-            size = {_FIXED64: 8, _FIXED32: 4}.get(kind, 0)
-            if kind == _BYTES:
-                size, offset = _varint(data, offset)
-            value, offset = data[offset : offset + size], offset + size
-        yield key >> 3, value
-
-
-def _varint(data: bytes, offset: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[offset]
-        offset += 1
-        value |= (byte & ~_MORE) << shift
-        shift += 7
-        if not byte & _MORE:
-            return value, offset
 
 
 _MARIAN = "marian"
