@@ -120,25 +120,27 @@ class PieceModel:
         before, after = list(range(-1, end - 1)), list(range(1, end + 1))
         agenda: list[tuple[float, int, int, str]] = []
 
-        def add(left: int, right: int) -> None:
-            if left >= 0 and right < end:
-                pair = symbols[left] + symbols[right]
+        def add(first: int, second: int) -> None:
+            if first >= 0 and second < end:
+                pair = symbols[first] + symbols[second]
                 if pair in scores:
-                    heapq.heappush(agenda, (-scores[pair], left, right, pair))
+                    heapq.heappush(agenda, (-scores[pair], first, second, pair))
 
-        for right in range(1, end):
-            add(right - 1, right)
+        for second in range(1, end):
+            add(second - 1, second)
         while agenda:
-            _, left, right, pair = heapq.heappop(agenda)
-            current = symbols[left] and symbols[right] and symbols[left] + symbols[right] == pair
+            _, first, second, pair = heapq.heappop(agenda)
+            current = (
+                symbols[first] and symbols[second] and symbols[first] + symbols[second] == pair
+            )
             if not current or random.random() < drop:
                 continue
-            symbols[left], symbols[right] = pair, ""
-            after[left] = following = after[right]
+            symbols[first], symbols[second] = pair, ""
+            after[first] = following = after[second]
             if following < end:
-                before[following] = left
-            add(before[left], left)
-            add(left, following)
+                before[following] = first
+            add(before[first], first)
+            add(first, following)
         return [symbol for symbol in symbols if symbol]
 
     def _drawn(self, text: str, exponent: float, random: Random) -> list[str]:
