@@ -26,8 +26,8 @@ def address() -> str:
         return f"{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
 
 
-def torchrun(endpoint: str, job: str, options: argparse.Namespace) -> int:
-    """Run torchrun on this machine; return its exit code."""
+def torchrun(endpoint: str, job: str, options: argparse.Namespace, machine: int) -> int:
+    """Run torchrun on this machine, of which the first is the endpoint; return its exit code."""
     return subprocess.call(
         [
             "torchrun",
@@ -36,6 +36,7 @@ def torchrun(endpoint: str, job: str, options: argparse.Namespace) -> int:
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={endpoint}",
             f"--rdzv-id={job}",
+            f"--rdzv-conf=is_host={int(machine == 0)}",  # Ray's address may not be that of the name
             "--max-restarts=3",
             *("-m", "weft", "train", options.run, "--out", options.out, "--resume", "auto"),
         ]
@@ -72,7 +73,10 @@ def main() -> int:
             start = ray.remote(torchrun)
             job = uuid.uuid4().hex
             codes = ray.get(
-                [start.options(**place).remote(endpoint, job, options) for place in remote]
+                [
+                    start.options(**place).remote(endpoint, job, options, machine)
+                    for machine, place in enumerate(remote)
+                ]
             )
         except ray.exceptions.RayError as error:
             print(f"starting again: {error}", file=sys.stderr)
