@@ -111,7 +111,7 @@ def _shared(registry: Registry) -> Schema:
     repeats = {"anyOf": [{"required": ["repeat"]}, _block_without_use()]}
     node = {
         "if": repeats,
-        "then": {"$ref": "#/$defs/RepeatNode"},
+        "then": {"$ref": "#/$defs/RepeatedTemplate"},
         "else": {
             "if": {"required": ["share"], "not": {"required": ["use"]}},
             "then": {"$ref": "#/$defs/ShareNode"},
@@ -293,7 +293,7 @@ def _tidied(value: Any) -> Any:
         return [_tidied(inner) for inner in value]
     if not isinstance(value, dict):
         return value
-    if {"$ref": "#/$defs/RepeatNode"} in value.get("oneOf", ()):
+    if {"$ref": "#/$defs/RepeatedTemplate"} in value.get("oneOf", ()):
         return {"$ref": "#/$defs/node"}
     tidied = {
         key: _tidied(inner)

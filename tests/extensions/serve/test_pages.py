@@ -66,7 +66,7 @@ def test_the_documentation_loads_nothing(served: Served) -> None:
     assert seen.open == []
     for path in schema["paths"]:
         assert path in seen.text
-    for form in ("Ask", "LibreAsk", "SearchOptions"):
+    for form in ("Ask", "LibreAsk", "RequestOptions"):
         for key in schema["components"]["schemas"][form]["properties"]:
             assert key in seen.text
 
