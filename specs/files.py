@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 from pathlib import Path
+from threading import get_ident
 
 from .findings import InputError
 
@@ -62,7 +63,7 @@ def write_beside(out: Path, content: bytes, what: str) -> None:
         if final is None:
             out.write_bytes(content)
             return
-        temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+        temporary = final.with_name(f".{final.name}.{os.getpid()}-{get_ident()}.tmp")
         final.parent.mkdir(parents=True, exist_ok=True)
         try:
             temporary.write_bytes(content)

@@ -36,6 +36,8 @@ ALLOWED = {
     "runtime/compile/decoder.py: namespace": "a model has its decoder, which no method reads",
     "runtime/prove/comparison.py: method": "records steps, for which torch has no hooks",
     "runtime/prove/comparison.py: namespace": "ends the recording of steps",
+    "runtime/train/distributed/late_weights.py: attribute": "modules of a model under construction",
+    "runtime/train/distributed/late_weights.py: namespace": "a new module shares buffers",
     "runtime/train/distributed/sharding.py: attribute": "numbers of heads, as planned",
     "runtime/train/passes.py: attribute": "probabilities that change during a run",
     # Copies.
@@ -53,6 +55,7 @@ ALLOWED = {
     "runtime/analysis/attention_weights.py: setting of torch": "restored after a call",
     "runtime/decode/graphed.py: table": "graphs of a model, and the memory that they share",
     "runtime/decode/threads.py: setting of torch": "restored after a search",
+    "runtime/data/store/cache.py: table": "locks of folders that the process uses",
     "runtime/metrics/comet_worker.py: setting of torch": "a program of its own",
     "runtime/metrics/comet.py: table": "processes with models of another program",
     "runtime/system/memory.py: table": "the C library of the process",

@@ -166,10 +166,12 @@ def attend_in_few_shapes(compute: Computes, call: AttentionCall) -> Tensor:
     if keys_ > keys and not causal and mask is None:
         mask = torch.ones(1, 1, 1, keys, dtype=torch.bool)
     if mask is not None:  # further keys are hidden; further queries and rows read the others
+        mask = mask[(None,) * (4 - mask.ndim)]
         mask = F.pad(mask.expand(*mask.shape[:-1], keys), (0, keys_ - keys), value=False)
         mask = _more(mask, length_ - length, rows_ - rows, value=1.0)
     bias = call.bias
     if bias is not None:
+        bias = bias[(None,) * (4 - bias.ndim)]
         bias = _more(F.pad(bias, (0, keys_ - keys)), length_ - length, rows_ - rows, value=0.0)
     operands = filled(query, length_), filled(key, keys_), filled(value, keys_), mask, bias
     divided = [[x] * len(sizes) if x is None or len(x) == 1 else x.split(sizes) for x in operands]

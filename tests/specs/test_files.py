@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from weft.specs.files import write_beside
@@ -56,3 +57,16 @@ def test_a_file_is_replaced_and_its_folder_is_made(tmp_path: Path) -> None:
 
     assert out.read_bytes() == b"two"
     assert [path.name for path in out.parent.iterdir()] == ["file"]
+
+
+def test_threads_may_write_one_file_at_once(tmp_path: Path) -> None:
+    """Each has a temporary file of its own; the content is that of one of them."""
+    contents = [bytes([number]) * 10_000 for number in range(8)]
+    with ThreadPoolExecutor(len(contents)) as pool:
+        for _ in range(20):
+            list(
+                pool.map(lambda content: write_beside(tmp_path / "file", content, "file"), contents)
+            )
+
+    assert (tmp_path / "file").read_bytes() in contents
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

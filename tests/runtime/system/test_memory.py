@@ -63,7 +63,7 @@ SCRIPT = """
 from weft.runtime.system import memory
 assert memory.keep_freed_memory()
 memory.EVERY = 1
-growth, before = memory.Growth(), memory.resident()
+growth, before = memory.MemoryTrimmer(), memory.resident()
 growth.look(1)
 both = [(bytearray(2**20), bytes(5000)) for _ in range(100)]
 # Blocks in use lie between the freed ones.

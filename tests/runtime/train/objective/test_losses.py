@@ -64,7 +64,7 @@ def first_update(context: TrainingContext, accumulate: int = 4) -> MicroBatches:
     run = context.run
     return next(
         stream_micro_batches(
-            context.corpus, run.batch, run.seed, accumulate=accumulate, at=(0, 0), share=(0, 1)
+            context.corpus, run.batch, run.seed, accumulate=accumulate, share=(0, 1)
         )
     )
 
