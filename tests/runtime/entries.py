@@ -132,9 +132,11 @@ def representative(names: Iterable[str]) -> set[str]:
     return chosen
 
 
-def few_fast(names: Iterable[str] = ENTRIES) -> pytest.MarkDecorator:
-    """Parametrize with specs, of which those that are not representative are slow."""
+def few_fast(
+    names: Iterable[str] = ENTRIES, others: pytest.MarkDecorator = pytest.mark.slow
+) -> pytest.MarkDecorator:
+    """Parametrize with specs, of which those that are not representative get a mark."""
     names = [*names]
     fast = representative(names)
-    values = [n if n in fast else pytest.param(n, marks=pytest.mark.slow) for n in names]
+    values = [n if n in fast else pytest.param(n, marks=others) for n in names]
     return pytest.mark.parametrize("name", values, ids=[Path(name).stem for name in names])

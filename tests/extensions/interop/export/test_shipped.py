@@ -22,7 +22,7 @@ from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError
 from weft.specs.load import load
 
-from ....runtime.entries import ENTRIES
+from ....runtime.entries import ENTRIES, few_fast
 
 ROOT = Path(__file__).parents[4]
 SHIPPED = sorted(
@@ -124,6 +124,7 @@ def test_the_table_agrees_with_the_exporters(name: str) -> None:
 
 ALONE = [*ENTRIES, "table3-b1", "table3-e"]
 """Specs that differ in more than numbers."""
+EACH = few_fast(ALONE, pytest.mark.exhaustive)
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def checkpoint(checkpoint_of: Callable[..., Checkpoint], name: str) -> Checkpoin
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ALONE)
+@EACH
 def test_onnxruntime_agrees_with_the_model(
     checkpoint: Checkpoint, name: str, tmp_path: Path
 ) -> None:
@@ -156,7 +157,7 @@ def test_onnxruntime_agrees_with_the_model(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ALONE)
+@EACH
 def test_ctranslate2_agrees_with_the_model(
     checkpoint: Checkpoint, name: str, tmp_path: Path
 ) -> None:
@@ -176,7 +177,7 @@ def test_ctranslate2_agrees_with_the_model(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ALONE)
+@EACH
 def test_plain_pytorch_agrees_with_the_model(checkpoint: Checkpoint, tmp_path: Path) -> None:
     """Its outputs agree, and its weights file has the same names."""
     made = eject(checkpoint, tmp_path / "ejected" / "model.py")
