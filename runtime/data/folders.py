@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from ...specs.findings import InputError
 from ..system.folders import new_folder, replace_folder
-from ..system.lock import acquire
+from ..system.lock import waiting_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,7 +68,8 @@ def resuming(
     """
     folder = _free(folder, marker)
     work = folder.parent / f".{folder.name}.work"
-    with _locked(work, log):
+    waits = f"waiting for another process that prepares {work}"
+    with waiting_lock(work / LOCK, lambda: log(waits)):
         note = work / "key"
         if note.is_file() and note.read_text() == key:
             log(f"resuming the preparation in {work}")
@@ -113,22 +114,6 @@ def remove_leftover(folder: Path) -> None:
         return
     shutil.rmtree(work, ignore_errors=True)
     lock.release()
-
-
-@contextmanager
-def _locked(work: Path, log: Callable[[str], None]) -> Iterator[None]:
-    """Lock a folder for this process; create it if it is missing."""
-    lock = None
-    while lock is None:
-        # The previous holder may have removed the folder, and the lock file with it.
-        work.mkdir(exist_ok=True)
-        lock = acquire(
-            work / LOCK, lambda: log(f"waiting for another process that prepares {work}")
-        )
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _free(folder: Path, marker: str) -> Path:

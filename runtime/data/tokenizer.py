@@ -12,6 +12,7 @@ import hashlib
 import io
 import os
 import re
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -76,7 +77,6 @@ class Tokenizer:
             ) from error
         self.bytes = model
         """The serialized model, as in a `.model` file."""
-        self._piece_model: PieceModel | None = None
         self.vocab_size = int(self._model.vocab_size())
         """Number of pieces; all ids are smaller."""
         self.pad, self.eos = int(self._model.pad_id()), int(self._model.eos_id())
@@ -127,6 +127,10 @@ class Tokenizer:
         """SHA-256 of the serialized model, in hexadecimal."""
         return hashlib.sha256(self.bytes).hexdigest()
 
+    @cached_property
+    def _piece_model(self) -> PieceModel:
+        return PieceModel.read(self.bytes)
+
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without an end token.
 
@@ -166,8 +170,6 @@ class Tokenizer:
                 the smoothing of the probabilities of all splits.
             seed: seed of the split, less than 2**32.
         """
-        if self._piece_model is None:
-            self._piece_model = PieceModel.read(self.bytes)
         ids, numbers = list[int](), self._piece_model.ids
         for piece in self._piece_model.sample(self._model.normalize(text), amount, seed):
             if piece in numbers:

@@ -91,7 +91,26 @@ def _described(owner: Path) -> str:
         return "it has not yet written its name"
 
 
-def acquire(path: Path, waits: Callable[[], None]) -> FileLock | None:
+@contextmanager
+def waiting_lock(path: Path, waits: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock of a file, once the process that holds it releases it.
+
+    Args:
+        path: the lock file; it and its folder are created if they are missing.
+        waits: called if another process holds the lock.
+    """
+    lock = None
+    while lock is None:
+        # The previous holder may have removed the folder, and the lock file with it.
+        path.parent.mkdir(exist_ok=True)
+        lock = _acquired(path, waits)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _acquired(path: Path, waits: Callable[[], None]) -> FileLock | None:
     """Lock a file, waiting for the process that holds the lock.
 
     Args:

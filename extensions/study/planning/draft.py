@@ -76,10 +76,7 @@ def _ideas() -> dict[str, tuple[str, dict[str, Any]]]:
         ),
         "swiglu": (
             'Other blocks: "weft blocks" lists them. "match" makes the models equally large.',
-            {
-                "patch": [gated],
-                "match": {"param": "d_ff"},
-            },
+            {"patch": [gated], "match": {"param": "d_ff"}},
         ),
         "pre-norm": (
             'Another spec of the model: "weft list specs" has more. The params of the run stay.',

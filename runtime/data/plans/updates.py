@@ -77,12 +77,12 @@ def lengths_in_updates(
     if not axes or not len(data) or data.starts is not None:
         return None
     some = sampled_rows(len(data), seed)
-    lengths = [column_lengths[some] for column_lengths in axes.values()]
-    batches = plan_rows(lengths, settings, generator(seed, 0), count=len(some))
+    lengths = {name: column_lengths[some] for name, column_lengths in axes.items()}
+    batches = plan_rows([*lengths.values()], settings, generator(seed, 0), count=len(some))
     # An epoch may end within an update.
     groups = [batches[n : n + accumulate] for n in range(0, len(batches), accumulate)]
     name = "target" if "target" in axes else [*axes][-1]
-    of_axis = axes[name][some]
+    of_axis = lengths[name]
     updates = [of_axis[np.concatenate(group)] for group in groups]
 
     def median(measure: Callable[[Rows], Any]) -> float:

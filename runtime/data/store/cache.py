@@ -15,16 +15,16 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from ....specs.files import way_out
 from ....specs.findings import InputError
 from ...system.cache import cache_folder
+from ...system.lock import is_locked, waiting_lock
 from ..folders import resuming
 from .manifest import (
     MANIFEST,
@@ -86,7 +86,8 @@ def fetched(
         folder = base / (f"{digest}-{part}" if part else digest)
         _use(folder)
         if not (folder / MANIFEST).is_file():
-            with _turn(base, log):
+            waits = "waiting for another process that fetches prepared data"
+            with waiting_lock(base / ".fetch.lock", lambda: log(waits)):
                 if not (folder / MANIFEST).is_file():  # another process may have fetched it
                     manifest = read_manifest(store, digest)
                     accept(manifest)
@@ -158,21 +159,6 @@ def _use(folder: Path) -> None:
     _IN_USE[folder] = lock
 
 
-@contextmanager
-def _turn(base: Path, log: Callable[[str], None]) -> Iterator[None]:
-    """Wait until no other process of the machine fetches prepared data."""
-    lock = FileLock(base / ".fetch.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        log("waiting for another process that fetches prepared data")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def _make_room(folder: Path, needed: int) -> None:
     """Remove folders until another one fits; only the process that fetches does this.
 
@@ -214,12 +200,8 @@ def _make_room(folder: Path, needed: int) -> None:
 def _is_used(folder: Path) -> bool:
     """Return whether a process uses a folder; locks of processes that have ended are removed."""
     for path in (folder.parent / _USERS).glob(f"{folder.name}.*"):
-        lock = FileLock(path)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
+        if is_locked(path):
             return True
-        lock.release()
         path.unlink(missing_ok=True)
     return False
 
