@@ -15,6 +15,8 @@ import numpy as np
 from .plan import expanded, generator
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.random import Generator
     from numpy.typing import NDArray
 
@@ -49,7 +51,7 @@ class EpochRows:
         # The expected size, which is the same in all epochs.
         most = max(count, sum(rows * weight for rows, weight in weights))
         if most > CHUNK:
-            blocks = _blocks_of_epoch(weights or [(count, 1.0)], seed, epoch)
+            blocks = rows_of_epoch(weights or [(count, 1.0)], seed, epoch, _blocks, _part)
             self._blocks = blocks[generator(seed, epoch).permutation(len(blocks))]
             self.chunks = max(1, -(-int((blocks[:, 1] - blocks[:, 0]).sum()) // CHUNK))
 
@@ -102,46 +104,35 @@ def documents_of(starts: NDArray[np.bool_]) -> Documents:
     return begins, np.append(begins[1:], len(starts))[: len(begins)]
 
 
-def rows_of_epoch(weights: Weights, seed: int, epoch: int) -> Rows:
+def rows_of_epoch(
+    weights: Weights,
+    seed: int,
+    epoch: int,
+    divide: Callable[[int, int], Rows] = np.arange,
+    part: Callable[[Rows, int, int], Rows] = lambda rows, start, stop: rows[start:stop],
+) -> Rows:
     """Return the rows of one epoch, with repetitions; a pure function of its arguments.
 
     Args:
         weights: rows and weight of each source, in order.
         seed: decides which rows belong to which epoch where a weight is fractional.
         epoch: counts from 0.
+        divide: divides the rows from one to another into units, such as blocks.
+        part: returns some of the rows of units, counted over all of them, as units.
     """
-    chosen, begin = [np.empty(0, dtype=np.int64)], 0
+    units, begin = [divide(0, 0)], 0
     for number, (count, weight) in enumerate(weights):
-        copies = int(weight)
-        chosen += [np.arange(begin, begin + count)] * copies
+        copies, every = int(weight), divide(begin, begin + count)
+        units += [every] * copies
         share = count * (weight - copies)
         first, last = round(epoch * share), round((epoch + 1) * share)
         if last > first:
-            order = generator(seed, number).permutation(count)
-            chosen.append(begin + order[np.arange(first, last) % count])
-        begin += count
-    return np.concatenate(chosen)
-
-
-def _blocks_of_epoch(weights: Weights, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Return the first row of each block of an epoch, and the row after its last one; (blocks, 2).
-
-    As `rows_of_epoch`, but the subset of a fraction consists of blocks and of parts of two.
-    """
-    chosen, begin = [np.empty((0, 2), dtype=np.int64)], 0
-    for number, (count, weight) in enumerate(weights):
-        copies = int(weight)
-        blocks = _blocks(begin, begin + count)
-        chosen += [blocks] * copies
-        share = count * (weight - copies)
-        first, last = round(epoch * share), round((epoch + 1) * share)
-        if last > first:
-            blocks = blocks[generator(seed, number).permutation(len(blocks))]
+            every = every[generator(seed, number).permutation(len(every))]
             start = first % count
             stop = start + last - first
-            chosen += [_part(blocks, start, min(stop, count)), _part(blocks, 0, stop - count)]
+            units += [part(every, start, min(stop, count)), part(every, 0, max(0, stop - count))]
         begin += count
-    return np.concatenate(chosen)
+    return np.concatenate(units)
 
 
 def _blocks(begin: int, end: int) -> NDArray[np.int64]:
