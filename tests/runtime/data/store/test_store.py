@@ -472,6 +472,21 @@ def bucket() -> Iterator[str]:
     server.stop()
 
 
+@pytest.fixture(scope="module")
+def google_bucket() -> Iterator[str]:
+    """Start a server of Google Cloud Storage with a bucket; return the bucket's address."""
+    gcsfs = pytest.importorskip("gcsfs")
+    emulator = pytest.importorskip("gcp_storage_emulator.server")
+    server = emulator.create_server("127.0.0.1", 0, in_memory=True, default_bucket="corpora")
+    server.start()
+    host, port = server._api._httpd.server_address
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STORAGE_EMULATOR_HOST", f"http://{host}:{port}")
+        yield "gs://corpora/wmt"
+        gcsfs.GCSFileSystem.clear_instance_cache()
+    server.stop()
+
+
 def weights_of(run: Run, out: Path) -> bytes:
     """Return the averaged weights of a training."""
     result = api.train(run, out=out)
@@ -491,7 +506,7 @@ def trained(
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("place", ["memory", "folder", "bucket"])
+@pytest.mark.parametrize("place", ["memory", "folder", "bucket", "google_bucket"])
 def test_prepared_data_from_elsewhere_trains_to_the_same_bits(
     place: str, trained: tuple[Run, Path, bytes], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -509,10 +524,12 @@ def test_prepared_data_from_elsewhere_trains_to_the_same_bits(
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("place", ["bucket", "google_bucket"])
 def test_a_bucket_that_does_not_exist_is_named(
-    bucket: str, data: DataSettings, tmp_path: Path
+    place: str, data: DataSettings, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Before anything is prepared."""
+    bucket = request.getfixturevalue(place)
     with pytest.raises(InputError, match="there is no such bucket"):
         prepare(data, SMALL, tmp_path / "out", to=bucket.replace("corpora", "nothing"))
     with pytest.raises(InputError, match=f"there is no '{DIGEST}.json'"):
