@@ -10,12 +10,18 @@ prepares each number of pairs with each number of processes and each compression
 line of JSON for each; the files are removed.  Two million pairs take a few minutes on two cores and
 2 GB of disk.  Processor time is that of all processes, so other work on the machine changes it
 little.
+
+    python benchmarks/prepare.py --pairs 500000 --stores folder moto
+
+also uploads what was prepared to a folder, and to a local S3 server (the packages moto[server] and
+s3fs), and fetches it from there into an empty cache; the time of the server is not counted.
 """
 
 from __future__ import annotations
 
 import argparse
 import bz2
+import contextlib
 import gzip
 import json
 import lzma
@@ -25,11 +31,13 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from itertools import product
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+from backports import zstd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -47,6 +55,7 @@ OPENERS: dict[str, Callable[..., IO[str]]] = {
     "gzip": gzip.open,
     "bzip2": bz2.open,
     "xz": lzma.open,
+    "zstd": zstd.open,
 }
 """What opens a text file to write; weft recognizes the compression by the content."""
 
@@ -182,35 +191,84 @@ def run_of(folder: Path, vocabulary: int) -> dict[str, Any]:
     }
 
 
-def measure(run: Path, processes: int) -> dict[str, object]:
-    """Return the measurements of one preparation."""
-    with tempfile.TemporaryDirectory(dir=run.parent) as name:
-        out = Path(name)
-        command = ["prepare", str(run), "--out", str(out), "--processes", str(processes)]
-        before, began = os.times(), time.perf_counter()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "weft", *command], stdout=subprocess.DEVNULL
-        )
-        watch = Watch(process, out)
-        if process.wait():
-            sys.exit(f"weft {' '.join(command)} failed")
-        seconds, after = time.perf_counter() - began, os.times()
-        watch.join()
-        prepared = out / "prepared"
-        report = json.loads((prepared / "prepared.json").read_text())["report"]["train"]
-        cpu = sum(after[2:4]) - sum(before[2:4])
-        return {
-            "CPU seconds": round(cpu),
-            "of them in the main process": round(watch.seconds),
-            "seconds": round(seconds),
-            "most processes": watch.processes,
-            "peak MB of all processes (PSS)": round(watch.memory / 1024),
-            "peak MB of the main process (PSS)": round(watch.main / 1024),
-            "peak MB on disk": round(watch.disk / 1e6),
-            "prepared MB": round(_bytes_in(prepared) / 1e6),
-            "kept": report["kept"],
-            "dropped": report["dropped"],
-        }
+def measure(words: Sequence[str], folder: Path, **environment: str) -> dict[str, Any]:
+    """Return the measurements of `weft prepare`, and the report that it prints.
+
+    Args:
+        words: words of the command.
+        folder: folder whose size is watched.
+        environment: more variables.
+    """
+    before, began = os.times(), time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "weft", "prepare", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+    )
+    watch = Watch(process, folder)
+    text, _ = process.communicate()
+    if process.returncode:
+        sys.exit(f"weft prepare {' '.join(words)} failed")
+    watch.join()
+    seconds, after = time.perf_counter() - began, os.times()
+    return {
+        "CPU seconds": round(sum(after[2:4]) - sum(before[2:4]), 1),
+        "of them in the main process": round(watch.seconds),
+        "seconds": round(seconds),
+        "most processes": watch.processes,
+        "peak MB of all processes (PSS)": round(watch.memory / 1024),
+        "peak MB of the main process (PSS)": round(watch.main / 1024),
+        "peak MB on disk": round(watch.disk / 1e6),
+        "report": json.loads(text),
+    }
+
+
+@contextlib.contextmanager
+def served(store: str, folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the address of an empty store and the variables that it needs."""
+    if store == "folder":
+        yield str(folder / "store"), {}
+        return
+    code = "import sys; from moto.server import main; main(sys.argv[1:])"
+    port = "5653"
+    server = subprocess.Popen(
+        [sys.executable, "-c", code, "-p", port],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        address = f"http://127.0.0.1:{port}"
+        for _ in range(600):
+            with contextlib.suppress(OSError):
+                request = urllib.request.Request(f"{address}/corpora", method="PUT")
+                urllib.request.urlopen(request).close()
+                break
+            time.sleep(0.1)
+        account = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+        region = {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL": address}
+        yield "s3://corpora/drill", account | region
+    finally:
+        server.kill()
+        server.wait()
+
+
+def measure_store(run: Path, out: Path, store: str) -> Iterator[dict[str, Any]]:
+    """Yield the measurements of uploading prepared data to a store, and of fetching it."""
+    with tempfile.TemporaryDirectory(dir=run.parent) as name, served(store, Path(name)) as at:
+        (address, environment), cache = at, Path(name) / "cache"
+        sent = measure([str(run), "--out", str(out), "--to", address], out, **environment)
+        yield {"upload to": store, **sent}
+        source = sent["report"]["prepared"].removeprefix(f"{run.parent}/")
+        words = [str(run), "--out", f"{name}/far", "--set", f"data.prepared={source}"]
+        yield {"fetch from": store, **measure(words, cache, **environment, WEFT_CACHE=str(cache))}
+
+
+def show(sizes: dict[str, Any], measured: dict[str, Any]) -> None:
+    """Print measurements, with the counts of the report."""
+    report = measured.pop("report")["train"]
+    counts = {key: report[key] for key in ("kept", "dropped")}
+    print(json.dumps({**sizes, **measured, **counts}), flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -219,6 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("--pairs", type=int, nargs="+", default=[2_000_000])
     options.add_argument("--processes", type=int, nargs="+", default=[2])
     options.add_argument("--compression", nargs="+", choices=OPENERS, default=["plain"])
+    options.add_argument("--stores", nargs="+", choices=("folder", "moto"), default=[])
     options.add_argument("--vocabulary", type=int, default=37_000)
     options.add_argument("--folder", help="working folder (default: a temporary folder)")
     settings = options.parse_args(arguments)
@@ -229,10 +288,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
             run = folder / "drill.json"
             run.write_text(json.dumps(run_of(folder, settings.vocabulary)))
             text = sum(path.stat().st_size for path in folder.glob("train.*"))
+            sizes = {"pairs": pairs, "compression": compression, "text MB": round(text / 1e6)}
             for processes in settings.processes:
-                sizes = {"pairs": pairs, "compression": compression, "processes": processes}
-                measured = measure(run, processes)
-                print(json.dumps({**sizes, "text MB": round(text / 1e6), **measured}), flush=True)
+                with tempfile.TemporaryDirectory(dir=folder) as inner:
+                    out = Path(inner)
+                    words = [str(run), "--out", inner, "--processes", str(processes)]
+                    measured = measure(words, out)
+                    size = round(_bytes_in(out / "prepared") / 1e6)
+                    show({**sizes, "processes": processes, "prepared MB": size}, measured)
+                    if processes == settings.processes[-1]:
+                        for store in settings.stores:
+                            for measured in measure_store(run, out, store):
+                                show(sizes, measured)
 
 
 if __name__ == "__main__":

@@ -195,6 +195,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="random seed of the moments")
     parser.add_argument("--folder", type=Path, help="working folder, which is kept")
     options = parser.parse_args()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and a training inherits that
     with tempfile.TemporaryDirectory() as name:
         folder = (options.folder or Path(name)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
