@@ -223,13 +223,20 @@ def new(kind: Any) -> Any:
     return object.__new__(cls)
 
 
+_OPENED: list[tuple[Recipe, ModuleType]] = []
+"""The recipe of the last class that was opened: all objects of a pickle share theirs."""
+
+
 def generated_class(recipe: Recipe, name: str) -> Any:
     """Return a class of the module generated from a recipe.
 
     Raises:
         InputError: this version of weft generates no class of this name.
     """
-    generated = getattr(generated_module(lower(recipe.graph())), name, None)
+    modules = [module for last, module in _OPENED if last is recipe]
+    module = modules[0] if modules else generated_module(lower(recipe.graph()))
+    _OPENED[:] = [(recipe, module)]
+    generated = getattr(module, name, None)
     if generated is None:
         raise InputError(
             f"the model was pickled by a version of weft that generated a class '{name}'",
