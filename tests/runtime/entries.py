@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import runpy
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,15 +114,43 @@ def _constructs(nodes: Iterable[Any]) -> Iterator[str]:
             yield from _constructs(node.body.nodes)
 
 
-def representative(names: Iterable[str]) -> set[str]:
+@functools.cache
+def contents_of(name: str) -> frozenset[str]:
+    """Return what occurs in a spec: blocks, keys, kinds of ports, ties and steps."""
+    graph = small(name)
+    types = (*graph.inputs.values(), *graph.outputs.values())
+    ports = {f"{type_.kind} of a port" for type_ in types}
+    about = {"ties" if graph.ties else "", "steps" if graph.step_axis else ""}
+    return frozenset((*_constructs(graph.root.nodes), *ports, *about))
+
+
+def attention_of(name: str) -> frozenset[str]:
+    """Return the blocks of attention in a spec, and what fills their slots."""
+
+    def within(part: Part | TemplatePart) -> Iterator[str]:
+        if isinstance(part, TemplatePart):
+            yield from below(part.body.nodes)
+        elif "attention" in part.block.name:
+            yield from _blocks(part)
+        else:
+            for filled in part.fill.values():
+                yield from within(filled)
+
+    def below(nodes: Iterable[Any]) -> Iterator[str]:
+        for node in nodes:
+            if hasattr(node, "part"):
+                yield from within(node.part)
+            if hasattr(node, "body"):
+                yield from below(node.body.nodes)
+
+    return frozenset(below(small(name).root.nodes))
+
+
+def representative(
+    names: Iterable[str], what: Callable[[str], frozenset[str]] = contents_of
+) -> set[str]:
     """Return few specs that have together all that occurs in any: a greedy cover."""
-    contents = {}
-    for name in names:
-        graph = small(name)
-        types = (*graph.inputs.values(), *graph.outputs.values())
-        ports = {f"{type_.kind} of a port" for type_ in types}
-        about = {"ties" if graph.ties else "", "steps" if graph.step_axis else ""}
-        contents[name] = {*_constructs(graph.root.nodes), *ports, *about}
+    contents = {name: what(name) for name in names}
     missing: set[str] = set().union(*contents.values())
     chosen = set()
     while missing:
@@ -133,10 +161,12 @@ def representative(names: Iterable[str]) -> set[str]:
 
 
 def few_fast(
-    names: Iterable[str] = ENTRIES, others: pytest.MarkDecorator = pytest.mark.slow
+    names: Iterable[str] = ENTRIES,
+    others: pytest.MarkDecorator = pytest.mark.slow,
+    what: Callable[[str], frozenset[str]] = contents_of,
 ) -> pytest.MarkDecorator:
     """Parametrize with specs, of which those that are not representative get a mark."""
     names = [*names]
-    fast = representative(names)
+    fast = representative(names, what)
     values = [n if n in fast else pytest.param(n, marks=others) for n in names]
     return pytest.mark.parametrize("name", values, ids=[Path(name).stem for name in names])

@@ -227,14 +227,14 @@ def test_a_folder_that_cannot_be_locked_is_named(
 def test_a_report_on_a_full_disk_leaves_the_older_one(
     done: Path, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    """Each of its files is the older or the newer one, and the next call writes all of them."""
+    """Whether its first, a middle or its last file is too large for the disk."""
     words = ["study", "report", str(write_study(done, rows=ONE_ROW)), "--out", str(copy)]
     disk = Disk(monkeypatch)
     assert main(words) == 0
     before, files = report_of(copy), disk.taken
     assert len(before) == files == 9
 
-    for number in range(files):
+    for number in (0, files // 2, files - 1):
         disk.takes(number)
         assert main(words) == 1
         assert "free disk space" in capsys.readouterr().err

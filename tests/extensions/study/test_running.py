@@ -351,7 +351,9 @@ def test_a_damaged_plan_is_refused(
     assert "run the study again" in printed
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
+)
 def test_a_signal_stops_the_trainings_and_is_the_exit_code(
     number: signal.Signals, toy_study: Writer, tmp_path: Path
 ) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,12 +12,13 @@ import weft
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.runtime.checkpoint.saving import Contents, save, weights_of
-from weft.runtime.cli.main import main
 from weft.runtime.codegen.build import build
 from weft.runtime.data.prompts import VocabularyPrompts
 from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.tokenizer import train_tokenizer
 from weft.specs.load import load
+
+from .piped import piped
 
 SMALL = {"d_model": 16, "heads": 2, "kv_heads": 1, "d_ff": 24, "layers": 1}
 Generate = Callable[..., list[str]]
@@ -50,16 +49,8 @@ def generate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Generate:
     """Return a function that runs `weft generate` on lines and returns its output."""
 
     def run(*options: str, lines: Sequence[str] = ("sun moon", ""), code: int = 0) -> list[str]:
-        class Stdin:
-            buffer = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
-
-        out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "stdin", Stdin())
-            patch.setattr(sys, "stdout", out)
-            more = ("--precision", "float32")
-            assert main(["generate", str(folder), "--max-new", "6", *more, *options]) == code
-        return out.buffer.getvalue().decode().splitlines()  # type: ignore[attr-defined]
+        words = ["generate", str(folder), "--max-new", "6", "--precision", "float32", *options]
+        return piped(words, lines, monkeypatch, code)
 
     return run
 

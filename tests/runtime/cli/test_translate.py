@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import io
 import json
 import math
 import os
@@ -27,6 +26,8 @@ from weft.runtime.data.batches import pad_rows
 from weft.runtime.data.tokenizer import Tokenizer
 from weft.runtime.train.context import Result
 
+from .piped import piped
+
 pytestmark = pytest.mark.integration
 
 LINES = ["sun moon", "tree", "river stone bird wind leaf"]
@@ -47,15 +48,7 @@ def translate(folders: Path, monkeypatch: pytest.MonkeyPatch) -> Translate:
     def run(
         *options: str, lines: Sequence[str] = LINES, code: int = 0, name: str = "000008"
     ) -> list[str]:
-        class Stdin:
-            buffer = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
-
-        out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "stdin", Stdin())
-            patch.setattr(sys, "stdout", out)
-            assert main(["translate", str(folders / name), *options]) == code
-        return out.buffer.getvalue().decode().splitlines()  # type: ignore[attr-defined]
+        return piped(["translate", str(folders / name), *options], lines, monkeypatch, code)
 
     return run
 

@@ -127,9 +127,8 @@ def test_a_model_with_reserved_names_is_a_module_like_others(
     assert not reserved.eval().training
     assert next(double.parameters()).dtype == torch.float64
     assert torch.equal(pickle.loads(pickle.dumps(reserved))(x=x)["return"], expected)
-    assert reserved.get_parameter(f"{WORDS[0]}.weight") is reserved.get_parameter(
-        f"{WORDS[3]}.weight"
-    )
+    first, fourth = (reserved.get_parameter(f"{WORDS[n]}.weight") for n in (0, 3))
+    assert first is fourth
 
 
 @pytest.mark.integration

@@ -65,6 +65,16 @@ EVERY = pytest.mark.parametrize(
 )
 MEMORIES = pytest.mark.parametrize("name", ["transformer-tiny", "gnmt-small", "conv-s2s"])
 """Of attention, recurrences and convolutions."""
+SEARCHES = pytest.mark.parametrize(
+    "search",
+    [
+        {"beam": 1, "nbest": 1},
+        {"beam": 4, "groups": 2},
+        {"no_repeat": 2, "repetition_penalty": 1.5},
+        {"samples": 3, "temperature": 2.0},
+    ],
+    ids=["greedy", "groups", "control", "sample"],
+)
 
 
 def made(name: str) -> nn.Module:
@@ -139,16 +149,7 @@ def test_narrowing_the_state_does_not_change_the_outputs(
 
 @pytest.mark.integration
 @MEMORIES
-@pytest.mark.parametrize(
-    "search",
-    [
-        {"beam": 1, "nbest": 1},
-        {"beam": 4, "groups": 2},
-        {"no_repeat": 2},
-        {"samples": 3, "temperature": 2.0},
-    ],
-    ids=["greedy", "groups", "control", "sample"],
-)
+@SEARCHES
 def test_every_search_drops_finished_rows(
     name: str, search: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,16 +234,7 @@ def test_a_forced_prefix_is_read_in_one_step(name: str, monkeypatch: pytest.Monk
 
 @pytest.mark.integration
 @MEMORIES
-@pytest.mark.parametrize(
-    "search",
-    [
-        {"beam": 1, "nbest": 1},
-        {"beam": 4, "groups": 2},
-        {"repetition_penalty": 1.5},
-        {"samples": 3},
-    ],
-    ids=["greedy", "groups", "penalty", "sample"],
-)
+@SEARCHES
 def test_every_search_reads_the_prefix_in_one_step(
     name: str, search: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

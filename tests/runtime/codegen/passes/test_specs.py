@@ -23,7 +23,7 @@ from weft.graphs.passes.pipeline import NAMES, PassName, PassSettings, after
 from weft.graphs.passes.unpad import plan_unpad
 from weft.runtime.codegen.build import build
 
-from ...entries import ENTRIES, few_fast, small
+from ...entries import ENTRIES, attention_of, few_fast, small
 from .test_unpad import batch_of, models_of, varlen_attn
 
 pytestmark = pytest.mark.integration
@@ -199,7 +199,7 @@ def test_kernels_give_the_results_of_plain_products(
         )
 
 
-@few_fast(ATTENDING)
+@few_fast(ATTENDING, what=attention_of)
 def test_the_varlen_backend_gives_the_results_of_padded_rows(
     name: str, used: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,7 +220,7 @@ def test_the_varlen_backend_gives_the_results_of_padded_rows(
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@few_fast(ATTENDING)
+@few_fast(ATTENDING, what=attention_of)
 def test_flex_attention_gives_the_outputs_of_plain_attention(name: str, used: set[str]) -> None:
     """In double precision and without gradients, which FlexAttention does not have on a CPU."""
     outputs = []

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from weft.specs.regular_files import DamagedError
 from ...checkpoint.test_manifest import flip
 
 Maker = Callable[..., Run]
+Weights = Mapping[str, torch.Tensor]
 
 
 class Log(api.Silent):
@@ -49,12 +50,25 @@ class Log(api.Silent):
         self.lines.append(text)
 
 
+@pytest.fixture(scope="module")
+def stopped(
+    toy_run_module: Maker, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Run, Path, Weights]:
+    """Return a run of 8 updates, its folder after 6 of them, and the weights after all."""
+    run = toy_run_module(updates=6, checkpoint={"every": 2, "keep": 3, "average": 0})
+    folder = tmp_path_factory.mktemp("stopped")
+    api.train(run, out=folder / "run")
+    longer = run.model_copy(update={"updates": 8})
+    undisturbed = api.train(longer, out=folder / "other").checkpoint
+    return longer, folder / "run", open_checkpoint(undisturbed or "").weights
+
+
 @pytest.fixture
-def begun(toy_run: Maker, tmp_path: Path) -> tuple[Run, Path]:
+def begun(stopped: tuple[Run, Path, Weights], tmp_path: Path) -> tuple[Run, Path]:
     """Return a run of 8 updates that was stopped after 6, with checkpoints 2, 4 and 6."""
-    run = toy_run(updates=6, checkpoint={"every": 2, "keep": 3, "average": 0})
-    api.train(run, out=tmp_path / "run")
-    return run.model_copy(update={"updates": 8}), tmp_path / "run"
+    run, folder, _ = stopped
+    shutil.copytree(folder, tmp_path / "run", symlinks=True)
+    return run, tmp_path / "run"
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -64,10 +78,11 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("name", ["weights.safetensors", "optimizer.safetensors", "state.json"])
-def test_a_damaged_newest_checkpoint_is_passed_over(name: str, begun: tuple[Run, Path]) -> None:
+def test_a_damaged_newest_checkpoint_is_passed_over(
+    name: str, begun: tuple[Run, Path], stopped: tuple[Run, Path, Weights]
+) -> None:
     """The run continues from the one before, says so, and ends with the same bits."""
     run, folder = begun
-    undisturbed = api.train(run, out=folder.parent / "other")
     flip(folder / "checkpoints/000006" / name)
     log = Log()
 
@@ -76,7 +91,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(name: str, begun: tuple[Run,
     assert [line for line in log.lines if "trying the checkpoint before it" in line]
     assert [line for line in log.lines if line.startswith("resuming after update 4")]
     assert (folder / "checkpoints/000006.damaged").is_dir()
-    mine, other = (open_checkpoint(r.checkpoint or "").weights for r in (result, undisturbed))
+    mine, other = open_checkpoint(result.checkpoint or "").weights, stopped[2]
     assert all(mine[key].equal(other[key]) for key in other)
 
 
@@ -167,7 +182,7 @@ def test_one_command_begins_and_continues(toy_run: Maker, tmp_path: Path) -> Non
     ],
 )
 def test_auto_refuses_the_folder_of_another_run(
-    changes: dict[str, Any], named: str, begun: tuple[Run, Path], toy_run: Maker
+    changes: dict[str, Any], named: str, begun: tuple[Run, Path], toy_run_module: Maker
 ) -> None:
     """A command that starts by itself must not mix two runs; nothing is written."""
     _, folder = begun
@@ -175,7 +190,7 @@ def test_auto_refuses_the_folder_of_another_run(
     before = files_of(folder)
 
     with pytest.raises(InputError, match=f"belongs to another run: it has another {named}"):
-        api.train(toy_run(**saved, **changes), out=folder, resume="auto")
+        api.train(toy_run_module(**saved, **changes), out=folder, resume="auto")
 
     assert files_of(folder) == before
 
@@ -209,12 +224,14 @@ def test_a_run_that_ends_before_its_newest_checkpoint_is_refused(
 def test_other_training_data_give_a_warning(begun: tuple[Run, Path], tmp_path: Path) -> None:
     """A line edited in place: the tokenizer is the same here, but not the corpus."""
     run, folder = begun
+    shutil.copytree(run.data.root, tmp_path / "data")
+    moved = run.data.model_copy(update={"root": str(tmp_path / "data")})
     path = tmp_path / "data/train.src"
     first, second, *rest = path.read_text().splitlines()
     path.write_text("\n".join([second, first, *rest]) + "\n")
     log = Log()
 
-    api.train(run, out=folder, resume=True, listener=log)
+    api.train(run.model_copy(update={"data": moved}), out=folder, resume=True, listener=log)
 
     assert [line for line in log.lines if "training data differ" in line]
 
