@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,7 +15,7 @@ from weft.graphs.cost.table import hops_of
 from weft.graphs.ir.block_type import BlockType
 from weft.graphs.ir.graph import Graph, Part
 from weft.graphs.ir.value_type import evaluate
-from weft.runtime.codegen.build import build, build_empty, initialize
+from weft.runtime.codegen.build import build_empty, initialize
 
 from .cases import (
     CASES,
@@ -131,22 +130,6 @@ def test_flop_formulas_equal_the_counts_of_torch(block: BlockType) -> None:
             model(**inputs)
 
         assert flops(graph, sizes) == counter.get_total_flops()
-
-
-@pytest.mark.slow  # the formula names them all, and there are no buffers: see above
-@EVERY_CASE
-def test_weights_are_equal_after_saving_and_loading(block: BlockType) -> None:
-    """A model computes the same after saving and loading."""
-    graph, model = made(block)
-    inputs = drawn(graph)
-    file = io.BytesIO()
-    torch.save(model.state_dict(), file)
-    file.seek(0)
-    opened = build(graph, seed=9).eval()
-
-    opened.load_state_dict(torch.load(file, weights_only=True))
-
-    torch.testing.assert_close(opened(**inputs), model(**inputs), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
