@@ -157,7 +157,7 @@ def _is_current(module: ModuleType, graph: Graph) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Recipe:
     """What a generated module is made from."""
 
@@ -223,8 +223,10 @@ def new(kind: Any) -> Any:
     return object.__new__(cls)
 
 
-_OPENED: list[tuple[Recipe, ModuleType]] = []
-"""The recipe of the last class that was opened: all objects of a pickle share theirs."""
+@functools.lru_cache(maxsize=1)
+def _module_of(recipe: Recipe) -> ModuleType:
+    """Return the module generated from a recipe, which all objects of a pickle share."""
+    return generated_module(lower(recipe.graph()))
 
 
 def generated_class(recipe: Recipe, name: str) -> Any:
@@ -233,10 +235,7 @@ def generated_class(recipe: Recipe, name: str) -> Any:
     Raises:
         InputError: this version of weft generates no class of this name.
     """
-    modules = [module for last, module in _OPENED if last is recipe]
-    module = modules[0] if modules else generated_module(lower(recipe.graph()))
-    _OPENED[:] = [(recipe, module)]
-    generated = getattr(module, name, None)
+    generated = getattr(_module_of(recipe), name, None)
     if generated is None:
         raise InputError(
             f"the model was pickled by a version of weft that generated a class '{name}'",
