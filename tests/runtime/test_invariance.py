@@ -303,6 +303,14 @@ def as_written(name: str) -> tuple[nn.Module, dict[str, Tensor], Results]:
     return model, inputs, results(model, graph, inputs)
 
 
+def test_expanding_keeps_the_rules_for_initial_weights(tmp_path: Path) -> None:
+    """Few specs have rules, so those that cover the blocks have none."""
+    graph = written("modded-nanogpt")
+
+    assert graph.root.init
+    assert expanded(graph, tmp_path).root.init == graph.root.init
+
+
 @pytest.mark.integration
 @FEW
 def test_expanded_and_shuffled_specs_compute_the_same(name: str, tmp_path: Path) -> None:

@@ -293,7 +293,13 @@ def test_a_replaced_folder_is_restored_before_leftovers_are_removed(
     run, folder = begun
     (folder / "best").rename(folder / ".best.old")
 
-    api.train(run.model_copy(update={"updates": 7}), out=folder, resume=True)
+    class Stopping(api.Silent):
+        def log(self, text: str) -> None:
+            if text.startswith("resuming"):
+                raise InputError("stopped before a validation writes another")
+
+    with pytest.raises(InputError, match="stopped before"):
+        api.train(run, out=folder, resume=True, listener=Stopping())
 
     assert open_checkpoint(folder / "best").weights
 
