@@ -90,14 +90,14 @@ test-gpu: $(READY) ## run the tests that need a GPU; they are skipped without on
 measure-gpu: $(READY) ## run the GPU tests, measure against peers, and write outputs/gpu/README.md: ten minutes; installs the extra 'benchmarks' and Eole
 	@$(BIN)/python benchmarks/measure_gpu.py $(MEASURE_ARGS)
 
-measure-cpu: $(READY) ## train and decode in turns with peers on the CPU: ten minutes on two quiet cores; installs the extra 'benchmarks'
+measure-cpu: $(READY) ## train and decode in turns with peers on the CPU: twelve minutes on two quiet cores; installs the extra 'benchmarks'
 	@$(BIN)/python -c 'import ctranslate2, transformers' 2>/dev/null || $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[benchmarks]'
-	-@timeout 120 $(BIN)/python benchmarks/train.py --sizes tiny small --precision float32 --forms shipped --only 'Hugging Face Marian' --tokens 2048 --threads 1 --rounds 3
-	-@timeout 80 $(BIN)/python benchmarks/train.py --quick --rounds 3
-	-@timeout 220 $(BIN)/python benchmarks/train.py --sizes gpt2 --forms best --tokens 1024 --rounds 2
-	-@timeout 90 $(BIN)/python benchmarks/decode.py --rounds 3 --only 'weft int8, float32' 'weft int8, bfloat16' 'CTranslate2 float32' 'CTranslate2 int8'
-	-@timeout 45 $(BIN)/python benchmarks/decode.py --rounds 7 --sentences 1 --only 'weft int8, float32' 'CTranslate2 float32' 'CTranslate2 int8'
-	-@timeout 45 $(BIN)/python benchmarks/decode.py --generate --rounds 5 --sentences 1 --length 64 --only 'weft int8, float32' 'CTranslate2 float32' 'CTranslate2 int8'
+	-@timeout 110 $(BIN)/python benchmarks/train.py --sizes tiny small --precision float32 --forms shipped --only 'Hugging Face Marian' --tokens 2048 --threads 1 --rounds 3 --seconds 60
+	-@timeout 150 $(BIN)/python benchmarks/train.py --quick --rounds 3 --seconds 70
+	-@timeout 180 $(BIN)/python benchmarks/train.py --sizes gpt2 --forms best --tokens 1024 --rounds 2 --seconds 60
+	-@timeout 200 $(BIN)/python benchmarks/decode.py --rounds 3 --seconds 120 --only 'weft float32' 'weft int8, float32' 'weft int8, bfloat16' 'CTranslate2 float32' 'CTranslate2 int8'
+	-@timeout 40 $(BIN)/python benchmarks/decode.py --rounds 7 --seconds 30 --beams 1 --sentences 1 --only 'weft float32' 'weft int8, float32' 'CTranslate2 float32' 'CTranslate2 int8'
+	-@timeout 40 $(BIN)/python benchmarks/decode.py --generate --rounds 5 --seconds 30 --sentences 1 --length 64 --only 'weft float32' 'weft int8, float32' 'CTranslate2 float32' 'CTranslate2 int8'
 
 test-parity: $(READY) ## compare imported models with Hugging Face's; installs the extra 'parity'
 	@$(BIN)/python -c 'import peft, transformers' 2>/dev/null || $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[parity]'

@@ -33,7 +33,7 @@ from typing import Any
 import torch
 from decoders import DECODERS, Decode, Work
 from generators import GENERATORS
-from results import add_rows_option, wait_for_turn, write_row
+from results import add_rows_option, turns, wait_for_turn, write_row
 from train import How, peak_flops
 
 VOCAB = 37_000
@@ -156,13 +156,13 @@ def race(options: argparse.Namespace) -> list[dict[str, Any]]:
             for pipe in pipes.values():
                 pipe.recv()
         wait_for_turn(options)
-    for beam in options.beams:
+    for number, beam in enumerate(options.beams, 1):
         peaks: dict[str, list[float]] = {name: [] for name in precisions}
         of_beam: list[dict[str, Any]] = []
         times: dict[str, list[float]] = {name: [] for name in pipes}
         cpu: dict[str, list[float]] = {name: [] for name in pipes}
         peak = dict.fromkeys(pipes, 0.0)
-        for turn in range(options.rounds + 1):
+        for turn in turns(options.rounds + 1, options.seconds * number / len(options.beams)):
             for precision, found in peaks.items():
                 half = precision == "bfloat16"
                 how = How(half=half, best=False, threads=options.threads, device=options.device)

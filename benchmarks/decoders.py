@@ -69,8 +69,9 @@ def weft(
     """Make a decoder that works like `weft translate`, optionally with `--compile graphs`.
 
     Raises:
-        RuntimeError: there are no CUDA graphs on this device.
+        RuntimeError: there are no CUDA graphs on this device, or no fast products in bfloat16.
     """
+    from weft.blocks.kernels.processor import FAST_BFLOAT16, has, lack_of
     from weft.runtime.compile.decode_compile import Steps
     from weft.runtime.compile.decoder import Passes, use_passes, use_steps
     from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
@@ -79,6 +80,8 @@ def weft(
 
     if graphs and work.device != "cuda":
         raise RuntimeError(f"no CUDA graphs on {work.device}")
+    if half and work.device == "cpu" and not has(*FAST_BFLOAT16):
+        raise RuntimeError(lack_of(*FAST_BFLOAT16)[0])
     keep_freed_memory(WHILE_DECODING)
     model = build_weft(work.size).eval().to(work.device)
     listed = shortlist(work.vocab) if shortlisted else None

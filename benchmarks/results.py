@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,34 @@ The second holds the names of those that were not prepared yet, one a line."""
 IDENTITY = ("name", "precision", "tokens", "form", "beam", "kernel", "case", "layers", "mode")
 """Fields that say what a row measures."""
 _disturbed_by: list[str] = []
+_BEGAN = time.monotonic()
 
 
 def add_rows_option(parser: argparse.ArgumentParser) -> None:
-    """Add the options `--rows`, whose value `write_row` takes, and `--in-turn`."""
+    """Add the options `--rows`, whose value `write_row` takes, `--in-turn` and `--seconds`."""
     parser.add_argument("--rows", type=Path, help="file to which each row is appended as JSON")
     parser.add_argument(
         "--in-turn", action="store_true", help="wait until the file of the turn is beside --rows"
     )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=math.inf,
+        help="begin no second turn of anything after this many seconds",
+    )
+
+
+def is_late(seconds: float) -> bool:
+    """Return whether the program has run for this many seconds."""
+    return time.monotonic() - _BEGAN > seconds
+
+
+def turns(count: int, seconds: float) -> Iterator[int]:
+    """Yield the numbers of turns, two or more while time lasts; the first is a warm-up."""
+    for turn in range(count):
+        if turn > 1 and is_late(seconds):
+            return
+        yield turn
 
 
 def wait_for_turn(options: argparse.Namespace) -> None:

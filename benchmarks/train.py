@@ -37,7 +37,7 @@ from typing import Any
 import torch
 from contestants import CONTESTANTS
 from peers import BASE, BIG, Size
-from results import add_rows_option, wait_for_turn, write_row
+from results import add_rows_option, is_late, wait_for_turn, write_row
 from torch import Tensor, nn
 
 BATCHES = 4
@@ -394,12 +394,14 @@ def groups(names: Sequence[str], ours: list[str], together: int) -> Iterator[lis
 
 def main() -> None:
     """Run all contestants in turn and print tables."""
-    from weft.blocks.kernels.processor import processor_name
+    from weft.blocks.kernels.processor import FAST_BFLOAT16, has, processor_name
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--sizes", nargs="*", choices=SIZES, default=["base"])
-    parser.add_argument("--precision", nargs="*", help="default: bfloat16, on the CPU also float32")
+    parser.add_argument(
+        "--precision", nargs="*", help="default: bfloat16 if fast, on the CPU also float32"
+    )
     parser.add_argument("--tokens", nargs="*", type=int, default=[2048, 4096])
     parser.add_argument(
         "--rounds", type=int, default=3, help="measured turns per contestant (default: %(default)s)"
@@ -416,16 +418,18 @@ def main() -> None:
     )
     add_rows_option(parser)
     parser.add_argument("--unpadded", action="store_true", help="also train Weft on unpadded rows")
-    parser.add_argument("--quick", action="store_true", help="bfloat16, 2048 tokens, only Marian")
+    parser.add_argument("--quick", action="store_true", help="one precision, 2048 tokens, Marian")
     options = parser.parse_args()
     on_gpu = options.device != "cpu"
     if on_gpu and not torch.cuda.is_available():
         print("no CUDA device: nothing was measured")
         return
     if options.quick:
-        options.precision, options.tokens = ["bfloat16"], [2048]
+        options.tokens = [2048]
         options.only, options.forms = ["Hugging Face Marian"], ["shipped"]
-    precisions = options.precision or (["bfloat16"] if on_gpu else ["bfloat16", "float32"])
+    fast = "bfloat16" if on_gpu or has(*FAST_BFLOAT16) else "float32"
+    both = not on_gpu and not options.quick
+    precisions = options.precision or ([*dict.fromkeys((fast, "float32"))] if both else [fast])
     all_peers = [n for n in CONTESTANTS if n != "weft"]
     sized = SIZED if options.sizes != ["base"] else all_peers
     peers = options.only or (ON_GPU if on_gpu else sized)
@@ -464,6 +468,8 @@ def meet(
             of_tokens = list(rows_of(contest, speeds, tokens, mean, note))
             for row in of_tokens:
                 write_row(options.rows, row)
+            if is_late(options.seconds):
+                break
         print(f"{note[1]}: peak {statistics.median(contest.peaks) / 1e9:.0f} GFLOP/s", flush=True)
         print("\n".join(map(line, of_tokens)), flush=True)
         rows += of_tokens

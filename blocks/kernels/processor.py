@@ -16,11 +16,12 @@ from typing import Final, Literal
 
 import torch
 
-Instructions = Literal["AVX-512 VNNI", "AVX-VNNI", "AVX-512 BF16", "AMX"]
-"""Instructions for products of matrices in 8 or 16 bits."""
+Instructions = Literal["AVX-512", "AVX-512 VNNI", "AVX-VNNI", "AVX-512 BF16", "AMX"]
+"""Instructions for products of matrices; all but the first in 8 or 16 bits."""
 FAST_BFLOAT16: Final[tuple[Instructions, ...]] = ("AVX-512 BF16", "AMX")
 """With any of these, products in bfloat16 are much faster than in float32."""
 _CAPABILITIES: Mapping[Instructions, str] = {
+    "AVX-512": "avx512_f",
     "AVX-512 VNNI": "avx512_vnni",
     "AVX-VNNI": "avx_vnni",
     "AVX-512 BF16": "avx512_bf16",
@@ -29,15 +30,17 @@ _CAPABILITIES: Mapping[Instructions, str] = {
 """Their keys in `torch.cpu.get_capabilities`."""
 LIMITS: Final = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 """Variables that limit oneDNN; the first that is set counts."""
-_BFLOAT16: frozenset[Instructions] = frozenset({"AVX-512 VNNI", "AVX-VNNI", "AVX-512 BF16"})
+_WIDE: frozenset[Instructions] = frozenset({"AVX-512"})
+_VNNI: frozenset[Instructions] = _WIDE | {"AVX-512 VNNI", "AVX-VNNI"}
+_BFLOAT16: frozenset[Instructions] = _VNNI | {"AVX-512 BF16"}
 _LEAVES: Mapping[str, frozenset[Instructions]] = {
     "sse41": frozenset(),
     "avx": frozenset(),
     "avx2": frozenset(),
     "avx2_vnni": frozenset({"AVX-VNNI"}),
     "avx2_vnni_2": frozenset({"AVX-VNNI"}),
-    "avx512_core": frozenset(),
-    "avx512_core_vnni": frozenset({"AVX-512 VNNI", "AVX-VNNI"}),
+    "avx512_core": _WIDE,
+    "avx512_core_vnni": _VNNI,
     "avx512_core_bf16": _BFLOAT16,
     "avx512_core_fp16": _BFLOAT16,
     "avx10_1_512": _BFLOAT16,
