@@ -58,8 +58,8 @@ from .runtime.prove.coordinates import Coordinates as Coordinates
 from .runtime.prove.coordinates import coordinates as coordinates
 from .runtime.prove.prove import prove as prove
 from .runtime.prove.report import Proof as Proof
-from .runtime.scaffold.copies import new_spec as new_spec
 from .runtime.scaffold.packages import new_package as new_package
+from .runtime.scaffold.packages import new_spec as new_spec
 from .runtime.scaffold.runs import NewRun as NewRun
 from .runtime.scaffold.runs import new_run as new_run
 from .runtime.spec.check import Findings as Findings

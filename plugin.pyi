@@ -119,9 +119,9 @@ from .runtime.cli.common.parameters import overridden as overridden
 from .runtime.cli.common.parameters import refuse_test_set as refuse_test_set
 from .runtime.cli.common.parameters import to_option as to_option
 from .runtime.cli.common.reading import Mistakes as Mistakes
-from .runtime.cli.common.states import state_table as state_table
-from .runtime.cli.common.states import states_text as states_text
 from .runtime.cli.common.terminal import notice as notice
+from .runtime.cli.common.terminal import state_table as state_table
+from .runtime.cli.common.terminal import states_text as states_text
 from .runtime.cli.decoding import text_rows as text_rows
 from .runtime.cli.predicting import one_file as one_file
 from .runtime.cli.predicting import test_rows as test_rows
@@ -226,7 +226,6 @@ from .runtime.spec.check import analysed as analysed
 from .runtime.spec.check import explored as explored
 from .runtime.spec.check import graph_of as graph_of
 from .runtime.system.arriving import take as take
-from .runtime.system.cores import cores as cores
 from .runtime.system.executors.executor import ExecutorSettings as ExecutorSettings
 from .runtime.system.executors.executor import On as On
 from .runtime.system.executors.executor import Opened as Opened
@@ -240,6 +239,7 @@ from .runtime.system.lock import is_locked as is_locked
 from .runtime.system.lock import locked as locked
 from .runtime.system.memory import keep_freed_memory as keep_freed_memory
 from .runtime.system.plugins import Selected as Selected
+from .runtime.system.processes import cores as cores
 from .runtime.train.checks.metrics import losses_of_training as losses_of_training
 from .runtime.train.checks.metrics import unknown_losses as unknown_losses
 from .runtime.train.checks.metrics import wrong_metrics as wrong_metrics
@@ -274,4 +274,4 @@ from .graphs.draw.outline import render as render
 from .graphs.draw.outline import render_weights as render_weights
 from .runtime.cli.specs.specs import described_block as described_block
 from .runtime.cli.specs.specs import shipped_lines as shipped_lines
-from .runtime.system.watching import watching as watching
+from .runtime.system.processes import watching as watching

@@ -3,7 +3,7 @@
 The shipped blocks are not validated when Weft starts; `tests/blocks/test_plugin_contract.py` does
 it.  A block of another package, or of a caller, is validated once, without torch: its header,
 params and ports here, and its arguments, weights and costs in `formulas.py`, on the sizes of its
-example.  `runtime/codegen/plugin_modules.py` validates its module when a model is built.
+example.  `runtime/codegen/generated.py` validates its module when a model is built.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from ..graphs.ir.block_type import BlockType
 from ..specs.findings import InputError
-from .analysis.profile_report import write
-from .analysis.profile_summary import Profile
+from .analysis.profile_summary import Profile, write
 from .data.preparation import Report as PrepareReport
 from .data.prepare import Prepared
 from .model.model import Adapted, Model

@@ -124,7 +124,7 @@ def test_signatures_are_not_inspected_at_run_time() -> None:
     assert inspecting == {
         "runtime/train/engine.py": only,
         "runtime/cli/common/command.py": options,
-        "runtime/codegen/plugin_modules.py": plug_in,
+        "runtime/codegen/generated.py": plug_in,
         "extensions/interop/importing/comparison.py": theirs,
     }
 

@@ -9,9 +9,9 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from ...graphs.ir.arguments import argument
 from ...graphs.ir.block_type import BlockType, MismatchError, Port, Signature, port
 from ...graphs.ir.graph import Part
+from ...graphs.ir.python_names import argument
 from ...graphs.ir.value_type import SIZED, Axis, ValueType, dtype_of, free_axes
 from ...specs.expressions import (
     CONSTANTS,

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from ...graphs.ir.arguments import argument
+from ...graphs.ir.python_names import argument
 from ...specs.expressions import CONSTANTS, Call, Expression, leaves, value_of
 
 _MODULES = {

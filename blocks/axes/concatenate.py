@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from ...graphs.ir.arguments import argument
 from ...graphs.ir.block_type import Behavior, BlockType, MismatchError, Port, Signature, never, port
 from ...graphs.ir.graph import Part
+from ...graphs.ir.python_names import argument
 from ...graphs.ir.value_type import Axis, ValueType, added, free_axes
 from ...specs.form import Name
 from ..params import Params, no_arguments

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from ...graphs.ir.block_type import BlockType, Needs, Signature, port
 from ..params import Activation, Base, Count, Flag, Number, Params, Probability, without_usual
-from .feed_forward import GATE
-from .inside import mixture_of_experts
+from .feed_forward import GATE, mixture_of_experts
 
 
 class MixtureOfExpertsParams(Params):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..kernels.noise import compacted
-from .counting_module import counted
+from .cross_entropy_module import counted
 
 
 class CTC(nn.Module):

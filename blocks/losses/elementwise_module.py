@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .counting_module import all_of, counted, summed, wired
+from .cross_entropy_module import all_of, counted, summed, wired
 
 
 class BinaryCrossEntropy(nn.Module):

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ..kernels.linear import Product
 from ..kernels.losses.divergence import Direction, divergence
-from .counting_module import counted, wired
+from .cross_entropy_module import counted, wired
 
 
 class KLDivergence(nn.Module):

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from ...graphs.ir.arguments import argument
 from ...graphs.ir.block_type import BlockType, Port, Signature, Slot, port
+from ...graphs.ir.python_names import argument
 from ...graphs.ir.state_tensor import StateTensor
 from ..params import Count, Params
 

@@ -17,7 +17,7 @@ from typing import Any
 from ...plugin import InputError
 from ...runtime.checkpoint.manifest import RESERVE
 from ...runtime.system.executors.executor import ATTEMPTS, LostError, On, Opened, completed, opened
-from ...runtime.system.signals import stopping_signals
+from ...runtime.system.processes import stopping_signals
 from .jobs import ERROR, LOG, STOP, Job, PoolState, error_of, problem_of, write_json
 
 POLL = 0.2

@@ -22,9 +22,8 @@ from ...specs.form import Use
 from ...specs.json_tree import is_in, value_at
 from ...specs.text_edits import Fix, replacing
 from ...specs.wording import converted, error_clause
-from ..ir.block_type import BlockType, Needs, Slot
+from ..ir.block_type import BlockType, Needs, Slot, Unwired
 from ..ir.graph import Filling, Part
-from .idle_params import Idle, idle_params
 from .records import MISSING, CheckContext, Checker, FindingSet, StandIn, holds_missing
 
 _TRIED = (True, False, None, 0.25, 1, 8, 512)
@@ -552,3 +551,34 @@ def _fields(written: Written, params: BaseModel, idle: Idle) -> dict[str, object
 
 def _json(value: object) -> str:
     return json.dumps(value, default=str)
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A param that was set and has no effect."""
+
+    param: str
+    because: Needs | Unwired
+
+
+def idle_params(params: BaseModel, wired: Collection[str]) -> Iterator[Idle]:
+    """Yield the params that differ from their defaults and have no effect.
+
+    Args:
+        params: the params of one use of a block.
+        wired: names of its wired ports.
+    """
+    for name, info in type(params).model_fields.items():
+        if info.is_required() or getattr(params, name) == info.default:
+            continue
+        for mark in info.metadata:
+            if isinstance(mark, Needs | Unwired) and not _holds(mark, params, wired):
+                yield Idle(name, mark)
+                break
+
+
+def _holds(mark: Needs | Unwired, params: BaseModel, wired: Collection[str]) -> bool:
+    if isinstance(mark, Unwired):
+        return mark.port not in wired
+    value = getattr(params, mark.param)
+    return value in mark.values if mark.values else value >= mark.least

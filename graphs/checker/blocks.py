@@ -26,7 +26,7 @@ from ..ir.block_type import (
 )
 from ..ir.graph import Filling, Part, TemplatePart, leading
 from ..ir.lora import without_lora
-from ..ir.pairs import stored_ports
+from ..ir.step_axis import stored_ports
 from ..ir.value_type import (
     UNKNOWN,
     Bound,
@@ -44,20 +44,21 @@ from .block_params import (
     template_named,
     validated,
 )
-from .positions import at_one_position
 from .records import CheckContext, Checker, Doubts, FindingSet, StandIn
-from .signatures import common_signature, typed_signature
 from .template_params import read_setting
 from .wiring import (
     Given,
     NoOutput,
     Reads,
     as_meant,
+    at_one_position,
+    common_signature,
     fit_ports,
     giving,
     report_misfit,
     report_unknown_ports,
     report_unwired,
+    typed_signature,
 )
 
 Infer = Callable[[Checker, Use, Reads, str, str], Part | None]

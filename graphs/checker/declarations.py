@@ -20,8 +20,8 @@ from ...specs.form import (
     Use,
 )
 from ...specs.load import in_place_of
-from ..ir.arguments import is_reserved
 from ..ir.graph import Graph, Scope, reached, unread
+from ..ir.python_names import is_reserved
 from .records import MISSING, CheckContext, Doubts, FindingSet, ParamValues, evaluation_order
 from .weights import MOST_NODES, least_size
 

@@ -1,29 +1,36 @@
 """Wires: match values with the ports of a block, a template or a model.
 
-Reports wires to unknown ports, ports without wires, and types that do not fit.
+Reports wires to unknown ports, ports without wires, and types that do not fit.  Types are compared
+with the signature that all guesses of unclear params share, and with one position of an axis where
+a slot applies a block to one after another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...specs.findings import did_you_mean, nearest, pointer, renamed, respelled
 from ...specs.text_edits import replacing
-from ..ir.block_type import Port
+from ..ir.block_type import BlockType, MismatchError, Port, Signature
 from ..ir.graph import BlockNode, Node, Part, last_result
 from ..ir.value_type import (
+    SIZED,
     UNKNOWN,
+    Axis,
     Bound,
     Misfit,
     ValueType,
     fit,
     free_names,
     is_arithmetic,
+    is_known,
     names_of,
     terms_of,
 )
-from .records import CheckContext, Checker, Doubts, FindingSet
+from .block_params import named_param
+from .records import CheckContext, Checker, Doubts, FindingSet, StandIn
 
 NO_ADAPTER = {
     ("bias", "mask"): "wire the mask from which the bias was made",
@@ -397,3 +404,171 @@ def giving(part: Part, names: frozenset[str]) -> Part:
         offers={name: part.outputs[name] for name in _optional(part) if name not in names},
         arguments={**part.arguments, **more},
     )
+
+
+def common_signature(block: BlockType, params: StandIn, wired: frozenset[str]) -> Signature:
+    """Return what the signatures for all guesses have in common.
+
+    A port that only some guesses have is optional; an axis that depends on the guess is unknown.
+    """
+    first = block.signature(params.params, wired)
+    if not params.doubtful:
+        return first
+    others = [block.signature(other, wired) for other in params.others]
+    same = {
+        name: kind
+        for name, kind in first.behavior.items()
+        if params.complete and all(other.behavior.get(name) == kind for other in others)
+    }
+    outputs = tuple(
+        port
+        for port in _common_ports(first, others, lambda signature: signature.outputs)
+        if all(any(port.name == candidate.name for candidate in other.outputs) for other in others)
+    )
+    return replace(
+        first,
+        inputs=_common_ports(first, others, lambda signature: signature.inputs),
+        outputs=outputs,
+        behavior=same,
+    )
+
+
+def _common_ports(
+    first: Signature, others: list[Signature], side: Callable[[Signature], tuple[Port, ...]]
+) -> tuple[Port, ...]:
+    ports = {port.name: port for port in side(first)}
+    for other in others:
+        other_ports = {port.name: port for port in side(other)}
+        for name in ports.keys() | other_ports.keys():
+            if ports.get(name) is other_ports.get(name):
+                continue  # `port` is cached, so this is the rule
+            if name in ports and name in other_ports:
+                optional = ports[name].optional or other_ports[name].optional
+                type_ = _common_type(ports[name].type, other_ports[name].type)
+                ports[name] = replace(ports[name], type=type_, optional=optional)
+            else:
+                ports[name] = replace(ports.get(name) or other_ports[name], optional=True)
+    return tuple(ports.values())
+
+
+def _common_type(first: ValueType, other: ValueType) -> ValueType:
+    if first == other:
+        return first
+    axes: tuple[int | str, ...] = ("...",)
+    if len(first.axes) == len(other.axes):
+        pairs = zip(first.axes, other.axes, strict=True)
+        axes = tuple(a if a == b else UNKNOWN for a, b in pairs)
+    return ValueType(first.kind, axes, first.size if first.size == other.size else UNKNOWN)
+
+
+def typed_signature(
+    checker: Checker,
+    block: BlockType,
+    standin: StandIn,
+    signature: Signature,
+    reads: Reads,
+    at: str,
+    wires_at: str,
+) -> Signature:
+    """Return the signature for the types of the wires; one that fits any if they are mistakes.
+
+    Args:
+        checker: the state that the scopes share.
+        block: the block.
+        standin: its params.
+        signature: its ports, as far as they do not depend on types.
+        reads: port to the value that it reads.
+        at: JSON Pointer of the use of the block.
+        wires_at: JSON Pointer of the wires, which belong to the node.
+    """
+    types = {
+        port_.name: read.type
+        for port_ in signature.inputs
+        if isinstance(read := reads.get(port_.name), Given) and not read.guessed
+    }
+    wired = {port_.name for port_ in signature.inputs if not port_.optional or port_.name in reads}
+    complete = all(is_known(type_) for type_ in types.values())
+    if block.typed and complete and not standin.doubtful and types.keys() == wired:
+        try:
+            return block.typed(standin.params, types)
+        except MismatchError as error:
+            checker.doubts.misfits += 1
+            read = reads.get(error.port)
+            params = standin.params.model_dump(exclude_unset=True)
+            # A message may use the name of a param as a word: those with their values come first.
+            words = re.findall(r"-?\w+", error.problem)
+            by_value = sorted(params, key=lambda name: str(params[name]) not in words)
+            names = named_param(error.problem, by_value)
+            wire = wires_at + pointer(error.port) if error.port else at + pointer("params", *names)
+            checker.findings.report(
+                code=error.code,
+                at=read.slot if isinstance(read, Given) and read.slot else wire,
+                problem=f"{block.key}: {error.problem}",
+                evidence=tuple(
+                    f"given  {read.type}  by {read.name}, port {name}"
+                    for name, read in reads.items()
+                    if isinstance(read, Given)
+                ),
+                help=error.help,
+            )
+    inputs = tuple(replace(p, type=types[p.name]) for p in signature.inputs if p.name in types)
+    inputs += tuple(p for p in signature.inputs if p.name not in types)
+    # Most blocks return values of the kind that they read.
+    kinds = {read.type.kind for read in reads.values() if isinstance(read, Given)}
+    kind = kinds.pop() if len(kinds) == 1 else "f"
+    unknown = ValueType(kind, ("...",), UNKNOWN if kind in SIZED else None)
+    outputs = tuple(replace(port_, type=unknown) for port_ in signature.outputs)
+    return replace(signature, inputs=inputs, outputs=outputs)
+
+
+def at_one_position(
+    checker: Checker, block: BlockType, axis: Axis | None, reads: Reads, wires_at: str
+) -> Reads:
+    """Return the wires that a slot passes on, at one position: there, the axis has the size 1.
+
+    Wires without the axis stay as they are.
+
+    Args:
+        checker: the state that the scopes share.
+        block: the block with the slot.
+        axis: the axis of the positions; None if it is unknown.
+        reads: port to the value that it reads.
+        wires_at: JSON Pointer of the wires.
+    """
+    if isinstance(axis, int):
+        checker.findings.report(
+            code="T03",
+            at=wires_at,
+            problem=f"{block.key} goes through the positions of an axis, not {axis} fixed ones",
+            help="wire values with a time axis, such as T",
+        )
+    if axis in (None, UNKNOWN) or isinstance(axis, int):
+        return {
+            name: replace(read, guessed=True) if isinstance(read, Given) else read
+            for name, read in reads.items()
+        }
+    return {
+        name: _at_one(checker, block, str(axis), read, wires_at + pointer(name))
+        if isinstance(read, Given)
+        else read
+        for name, read in reads.items()
+    }
+
+
+def _at_one(checker: Checker, block: BlockType, axis: str, read: Given, at: str) -> Given:
+    """Return a wire at one position of an axis, and report one whose positions are others."""
+    axes = read.type.axes
+    related = [other for other in axes if names_of(other) & names_of(axis)]
+    if related not in ([], [axis]):
+        texts = " and ".join(map(str, related))
+        checker.doubts.misfits += 1
+        checker.findings.report(
+            code="T03",
+            at=at,
+            problem=f"{block.key} goes through {axis}, but {read.name} has {texts}",
+            evidence=(f"given  {read.type}",),
+            help=f"wire a value that has {axis} once, or not at all",
+        )
+        return replace(read, guessed=True)
+    axes = tuple(1 if other == axis else other for other in axes)
+    return replace(read, type=replace(read.type, axes=axes))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...specs.latex_text import tex, unsupported
+from ...specs.escaping import tex, unsupported
 from .labels import COLORS, DETAIL, DIM, EDGE, FAINT, wrapped
 from .picture import MASKS, Box, Frame, Picture
 from .placement import Curve, PicturePlacement, Point

@@ -20,8 +20,8 @@ from ..ir.execution import (
 )
 from ..ir.graph import Graph, Part, RepeatNode, Scope, TemplateNode
 from ..ir.traverse import moving_ports, moving_values, root_moving, visits
+from .fuse import head_of
 from .merge import merged_nodes
-from .output_projection import head_of
 from .unpad import unpad, unpad_decoding
 
 

@@ -127,7 +127,7 @@ def spec(
     ] = None,
 ) -> None:
     """Write a copy of a spec to edit: in one file, with its params and formulas."""
-    from ..scaffold.copies import new_spec
+    from ..scaffold.packages import new_spec
 
     path = new_spec(parent, name=name or "", out=out)
     quoted = shlex.quote(str(path))

@@ -8,16 +8,15 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
-from importlib.metadata import version
+from collections.abc import Callable, Collection, Sequence
+from importlib.metadata import EntryPoint, version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ...blocks.entry_points import loaded
+from ...blocks.entry_points import loaded, origin_of, package_of, points_of
 from ...specs.findings import InputError
-from ..system.commands import added_commands
 from .common import terminal
 from .common.command import EXIT_CODES, PANELS, app
 
@@ -161,3 +160,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+GROUP = "weft.commands"
+"""Entry points of commands: the name is that of the command, the value `module:function`."""
+
+
+def added_commands(names: Collection[str]) -> dict[str, EntryPoint]:
+    """Return the entry points of commands by name, sorted.
+
+    Args:
+        names: the commands that exist without them.
+
+    Raises:
+        InputError: a command has the name of another one.
+    """
+    points: dict[str, EntryPoint] = {}
+    for point in points_of(GROUP):
+        if point.name in names or point.name in points:
+            raise InputError(
+                f"a command with the name '{point.name}' already exists",
+                location=origin_of(point),
+                help=f"rename the entry point; or run 'pip uninstall {package_of(point)}'",
+            )
+        points[point.name] = point
+    return dict(sorted(points.items()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,10 @@ import typer
 from pydantic import Field
 
 from ...specs.findings import InputError
+from ..checkpoint.manifest import weights_digest
+from ..compile.decoder import passes_of, use_passes
+from ..decode.shortlist.table import Measurement, Shortlist
+from ..metrics.text import Bleu
 from .common import terminal
 from .common.command import DECODING, command, wrong
 from .common.models import OF_THE_RUN, PlaceOfOne, Search, open_checkpoints
@@ -122,7 +127,6 @@ def shortlist(
             more than 0.1 BLEU.
     """
     from ..compile.decoder import refuse_shortlist
-    from ..model.shortlisting import measured
 
     _refuse_options((source, target), (valid_source, valid_target), (table, lex), unchecked)
     model = open_checkpoints(checkpoint, search, placement)
@@ -262,3 +266,63 @@ def _report(shortlist: Shortlist, out: str) -> str:
             f" {measurement.tokens:,.0f} tokens each on average"
         )
     return "\n".join(lines)
+
+
+_ROWS = 64
+
+
+def measured(
+    model: Model, shortlist: Shortlist, sources: Sequence[str], references: Sequence[str]
+) -> Shortlist:
+    """Return a shortlist with BLEU of a model's translations, with the shortlist and without.
+
+    BLEU is that of the metrics of the model's run, if there is one; search, precision and other
+    passes are those of the model, which decodes as before afterwards.
+
+    Args:
+        model: the model, on the CPU and without other models of an ensemble.
+        shortlist: a shortlist for its tokenizers.
+        sources: lines of validation data, at least one.
+        references: their translations.
+
+    Raises:
+        InputError: the model cannot decode with a shortlist.
+    """
+    metric = _bleu(model)
+    before = passes_of(model.module)
+    scores = []
+    try:
+        for chosen in (None, shortlist):
+            use_passes(model.module, replace(before, shortlist=chosen))
+            scores.append(metric.measure(model.translate(sources), references).value)
+    finally:
+        use_passes(model.module, before)
+    measurement = Measurement(
+        lines=len(sources),
+        bleu=scores[0],
+        bleu_shortlist=scores[1],
+        tokens=_mean_tokens(model, shortlist, sources),
+        weights=weights_digest(model.checkpoint.folder),
+        settings={
+            "search": model.search.model_dump(mode="json"),
+            "precision": "bfloat16" if model.half else "float32",
+            "quantize": before.quantize,
+        },
+    )
+    about = shortlist.about.model_copy(update={"measured": measurement, "unchecked": False})
+    return replace(shortlist, about=about)
+
+
+def _bleu(model: Model) -> Any:
+    """Return BLEU as the run of a model measures it, or with the usual tokenization."""
+    metrics = [] if model.trained is None else model.answering.run.metrics()
+    return next((metric for metric in metrics if isinstance(metric, Bleu)), Bleu())
+
+
+def _mean_tokens(model: Model, shortlist: Shortlist, sources: Sequence[str]) -> float:
+    """Return the mean number of tokens in the lists of lines, without special tokens."""
+    reader = model.line_predictor()
+    rows, total = reader.source.encode_many(sources), 0
+    for start in range(0, len(rows), _ROWS):
+        total += int(shortlist.allowed(rows[start : start + _ROWS], reader.target.vocab_size).sum())
+    return round(total / len(rows), 1)

@@ -260,7 +260,7 @@ def _profile(run: str, out: str | None, overrides: list[str] | None, updates: in
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from .. import api
-    from ..analysis.profile_report import table
+    from ..analysis.profile_summary import table
 
     reporter = terminal.Reporter()
     with reporter.shown():

@@ -25,9 +25,8 @@ from ...graphs.ir.graph import BlockNode, Graph, Part, RepeatNode, Scope
 from ...graphs.ir.traverse import fillings, moving_ports, moving_values, owned_parts, root_moving
 from ...graphs.ir.value_type import ValueType, dtype_of, evaluate
 from ...specs.findings import InputError
-from .generated import generated_module, program_of
+from .generated import generated_module, plug_ins, program_of, wrong
 from .module import init_table, lower
-from .plugin_modules import plug_ins, wrong
 
 if TYPE_CHECKING:
     from ..spec.check import Source

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from ...graphs.ir.arguments import argument
 from ...graphs.ir.graph import BlockNode, Graph, Node, RepeatNode, Scope
-from ...graphs.ir.leads import common_lead, leads_of, longest_lead, measured
+from ...graphs.ir.python_names import argument, child
+from ...graphs.ir.step_axis import common_lead, leads_of, longest_lead, measured
 from ...graphs.ir.traverse import (
     begun_ports,
     fixed_outputs,
@@ -34,10 +34,9 @@ from .forward import (
     returned,
     run_lines,
     targets,
+    weighing_first,
     wires_inside,
 )
-from .losses import weighing_first
-from .names import child
 
 KEPT = "="
 """Prefix of the keys of fixed values in a state; all other keys are names of nodes."""

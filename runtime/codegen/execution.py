@@ -16,7 +16,7 @@ from ...blocks.registry import full_path
 from ...graphs.ir.execution import Around, Execution, UnpadPlan
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.value_type import dtype_of
-from .losses import fused_helpers
+from .forward import fused_helpers
 
 UNPADDED_IN_TRAINING = "self.training"
 UNPADDED_IN_DECODING = "self.batched.rows"

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...blocks.registry import full_path, module_path
-from ...graphs.ir.arguments import argument
 from ...graphs.ir.execution import PLAIN
 from ...graphs.ir.graph import (
     BlockNode,
@@ -27,6 +26,7 @@ from ...graphs.ir.graph import (
     TemplateNode,
     TemplatePart,
 )
+from ...graphs.ir.python_names import argument, child, class_name, weight
 from ...graphs.ir.traverse import (
     begun_ports,
     fixed_weights,
@@ -55,17 +55,19 @@ from .execution import (
     marks_of,
 )
 from .forward import (
+    STORING,
     WIDTH,
     doc_lines,
+    fused_lines,
     given_ports,
     returned,
     run_lines,
     signature_line,
     variables,
+    weighing_first,
+    weights_text,
+    written_body,
 )
-from .losses import fused_lines, weighing_first, weights_text
-from .names import child, class_name, weight
-from .written import STORING, written_body
 
 PREFIX = "weft_generated_"
 """Beginning of the names of generated modules."""

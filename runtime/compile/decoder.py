@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ...blocks.kernels.precision import steps_made, version_of
 from ...blocks.kernels.prepacked import InferenceLinear, can_pack, is_plain
 from ...graphs.ir.execution import PLAIN, Prepacked
-from ...graphs.passes.output_projection import head_of
+from ...graphs.passes.fuse import head_of
 from ...graphs.passes.pipeline import DecodePasses, PassSettings, after
 from ...specs.findings import InputError
 from ..codegen.build import build_sharing, share

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 from ...specs.files import sha256_of
 from ...specs.findings import InputError, did_you_mean
 from ...specs.wording import SettingError
-from ..system.cores import cores
 from ..system.executors.executor import On, settings_of
 from ..system.executors.units import Watch
+from ..system.processes import cores
 from .columns.column_settings import TextSettings
 from .columns.registry import columns_of
 from .folders import remove_leftover, resuming

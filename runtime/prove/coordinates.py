@@ -28,10 +28,9 @@ from ..spec.check import graph_of
 from ..train.objective import Objective
 from ..train.passes import Dropouts
 from ..train.plan import run_at
-from ..train.recipe.groups import WeightGroup, weight_groups
+from ..train.recipe.groups import WeightGroup, weight_groups, with_widths
 from ..train.recipe.optimize import make_optimizer, scale_weights, set_rates
 from ..train.recipe.optimizers import Adam, OptimizerSettings
-from ..train.recipe.parametrization import with_widths
 
 MULTIPLES = (1, 2, 4, 8)
 """Widths, as multiples of the base."""

@@ -1,13 +1,18 @@
-"""Packages of one part, to edit: `weft new block my-block` and `weft.new_package`."""
+"""Packages of one part, and copies of specs, to edit: `weft new block` and `weft new spec`."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
 from string import Template
 
-from ...specs.findings import InputError, did_you_mean
+from ...specs.files import write_beside
+from ...specs.findings import InputError, SpecError, did_you_mean
+from ...specs.layout import laid_out
+from ...specs.load import inlined, load
+from ..spec.check import analysed
 from .runs import refuse_old
 
 TEMPLATES = Path(__file__).parent / "packages"
@@ -89,3 +94,35 @@ def new_package(kind: str, name: str, *, out: str | Path | None = None) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return folder
+
+
+def new_spec(parent: str | Path, *, name: str = "", out: str | Path | None = None) -> Path:
+    """Write a copy of a spec, in one file, with its params and formulas.
+
+    What it extends is written out, and so are the specs that its params hold.
+
+    Args:
+        parent: a path, or a shipped name such as `transformer-base`.
+        name: name of the copy; default: `my-NAME`.
+        out: the file to write; default: `NAME.json`.
+
+    Raises:
+        InputError: there is no such spec, or the file exists.
+        SpecError: the spec has mistakes.
+    """
+    loaded = load(parent)
+    graph, findings = analysed(loaded)
+    if graph is None:
+        raise SpecError(findings)
+    value = loaded.value()
+    name = name or f"my-{value['name']}"
+    path = Path(out or f"{name}.json")
+    refuse_old(path)
+    value |= {"name": name}
+    if "params" in value:
+        value["params"] = {
+            key: inlined(param, loaded.source) for key, param in value["params"].items()
+        }
+    text = laid_out(json.dumps(value, ensure_ascii=False))
+    write_beside(path, text.encode(), "spec")
+    return path

@@ -16,8 +16,7 @@ from ...specs.files import write_beside
 from ...specs.findings import InputError, SpecError
 from ...specs.load import LoadedSpec
 from ...specs.load import load as load_file
-from .check import analysed, graph_of, listed
-from .display import findings_html, note_html
+from .check import analysed, findings_html, graph_of, listed, note_html
 from .variants import lora, swap
 
 

@@ -15,8 +15,7 @@ from ...graphs.draw.render import svg_of
 from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError, did_you_mean
-from .check import Source, graph_of, listed
-from .display import frame_html, note_html, text_html
+from .check import Source, frame_html, graph_of, listed, note_html, text_html
 
 _FORMS = ("folded", "typed", "expanded")
 _STYLES = ("plain", "paper")

@@ -43,6 +43,14 @@ class ObjectiveLosses:
     """Number of updates of the run, over which these values change."""
     update: int | None = None
     """The update whose values these inputs have; None for those at the end."""
+    scores: tuple[str, ...] = field(init=False)
+    """Outputs that are reported but not trained."""
+    nll: str | None = field(init=False)
+    """The score that is reported as nll: `nll`, or the only one."""
+    _names: dict[str, str] = field(init=False)
+    """Losses, each with the name under which it is reported."""
+    _beside: dict[str, str] = field(init=False)
+    """Score to the loss whose items it counts."""
     _unwired: list[str] = field(init=False)
     _counted: dict[str, dict[str, tuple[str, bool]]] = field(init=False)
     """Inputs of models of whose positions the data know how many are not padding."""
@@ -54,7 +62,11 @@ class ObjectiveLosses:
     """Rows of each micro-batch to the number of items of the first loss."""
 
     def __post_init__(self) -> None:
-        """Find what the data tell about the inputs of models."""
+        """Read from the graph what the losses and scores of every batch have in common."""
+        self.scores = scores_of(self.graph)
+        self.nll = nll_of(self.graph)
+        self._names = reported_losses(self.graph)
+        self._beside = {name: _loss_beside(self.graph, name) for name in self.scores}
         self._counted = counted_inputs(self.graph)
         self._unwired = self.graph.root.unwired_losses()
         self.memory = None if self.graph.segments is None else Memory(self.graph)
@@ -65,20 +77,10 @@ class ObjectiveLosses:
         return tuple(self.graph.losses)
 
     @property
-    def scores(self) -> tuple[str, ...]:
-        """Outputs that are reported but not trained."""
-        return scores_of(self.graph)
-
-    @property
     def reported(self) -> tuple[str, ...]:
         """Names of the values in `LossSums.parts`."""
         several = self._names.values() if len(self.losses) > 1 else ()
         return (*several, *(name for name in self.scores if name != self.nll))
-
-    @property
-    def _names(self) -> dict[str, str]:
-        """Losses, each with the name under which it is reported."""
-        return reported_losses(self.graph)
 
     @property
     def has_nll(self) -> bool:
@@ -89,11 +91,6 @@ class ObjectiveLosses:
     def has_auxiliary(self) -> bool:
         """Whether a model has losses that the objective does not wire."""
         return bool(self._unwired)
-
-    @property
-    def nll(self) -> str | None:
-        """The score that is reported as nll: `nll`, or the only one."""
-        return nll_of(self.graph)
 
     def total(
         self,
@@ -178,7 +175,7 @@ class ObjectiveLosses:
             total = torch.stack(unwired).sum() * first
             loss, auxiliary = loss + self.auxiliary * total, total.detach()
         parts = {
-            name: outputs[name].float().detach().sum() * self._ratios[self._loss_beside(name)]
+            name: outputs[name].float().detach().sum() * self._ratios[self._beside.get(name, name)]
             for name in (*self.losses, *self.scores)
         }
         nll = parts[self.nll or self.losses[0]]
@@ -247,25 +244,23 @@ class ObjectiveLosses:
         by_loss = dict(zip(self.losses, counts.tolist(), strict=True))
         averages = {}
         for name, value in zip(names, sums.tolist(), strict=True):
-            averages[name] = value / max(by_loss[self._loss_beside(name)], 1.0)
+            averages[name] = value / max(by_loss[self._beside.get(name, name)], 1.0)
         total = sum(self.graph.losses[name] * averages[name] for name in self.losses)
         values = {self._names.get(name, name): value for name, value in averages.items()}
         if self.nll:
             values["nll"] = averages[self.nll]
         return {**values, "loss": total}
 
-    def _loss_beside(self, name: str) -> str:
-        """Return the loss whose items an output counts: that of the same node, or the first."""
-        if name in self.losses:
-            return name
-        root = self.graph.root
-        path = origin(root, root.outputs[name])
 
-        def shared(loss: str) -> int:
-            pairs = zip(path, origin(root, root.outputs[loss]), strict=False)
-            return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+def _loss_beside(graph: Graph, score: str) -> str:
+    """Return the loss whose items a score counts: that of the same node, or the first."""
+    path = origin(graph.root, graph.root.outputs[score])
 
-        return max(self.losses, key=shared)
+    def shared(loss: str) -> int:
+        pairs = zip(path, origin(graph.root, graph.root.outputs[loss]), strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    return max(graph.losses, key=shared)
 
 
 def _counts(batch: Batch, counted: Mapping[str, tuple[str, bool]]) -> dict[str, int]:

@@ -26,8 +26,7 @@ from ..spec.check import with_blocks
 from .checks.batches import stages_without_effect, uniform_updates
 from .checks.effects import conflicts, without_effect
 from .checks.files import disk_space, start_checkpoint, wrong_files
-from .checks.model import objective_fits, too_many_weights
-from .checks.widths import wrong_parametrization
+from .checks.model import objective_fits, too_many_weights, wrong_parametrization
 from .costs import Projection, project
 from .objective import (
     Objective,

@@ -30,8 +30,8 @@ from ..checkpoint.task import Positive, Task
 from ..data.settings import BatchSettings, PathText, Settings, possible_path
 from ..system.plugins import Selected
 from .distributed.parallel_settings import ParallelSettings
+from .recipe.groups import Parametrization
 from .recipe.optimizers import Adam, AnyOptimizer
-from .recipe.parametrization import Parametrization
 from .recipe.schedule import Schedule, of_small_data
 from .trackers import TRACKERS, TensorBoard, TrackerSettings
 

@@ -47,13 +47,11 @@ from .distributed.sampler import (
 )
 from .distributed.stopping import AGAIN, Interrupted, StopRequest, signal_name
 from .distributed.world import World
-from .engine import Engine, EvaluatedModel
+from .engine import Engine, EvaluatedModel, LossScaling
 from .history import History, LogWindow
-from .loss_scaling import LossScaling
 from .passes import Dropouts, chosen_kernels, freeze, planned_graph
-from .recipe.groups import weight_groups
+from .recipe.groups import weight_groups, with_widths
 from .recipe.optimize import averaged_weights, make_optimizer, scale_weights, set_rates
-from .recipe.parametrization import with_widths
 from .recipe.schedule import peak_of, share_of_peak
 from .restore import newest, restore, state_in
 from .retention import checkpoints, regular, thin

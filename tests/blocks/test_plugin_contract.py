@@ -16,7 +16,7 @@ from weft.graphs.checker.check import check
 from weft.graphs.contract import refuse_wrong_contract
 from weft.graphs.ir.block_type import BlockType
 from weft.runtime.codegen import build as building
-from weft.runtime.codegen import plugin_modules
+from weft.runtime.codegen import generated
 from weft.runtime.codegen.build import build
 from weft.specs.findings import InputError, SpecError
 from weft.specs.load import loaded
@@ -39,7 +39,7 @@ def test_the_module_of_a_shipped_block_fits(
     block: BlockType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Constructor, weights, forward, and begin and step where the block can decode."""
-    for module in (plugin_modules, building):
+    for module in (generated, building):
         monkeypatch.setattr(module, "shipped", lambda _: False)
     inputs = dict(block.example_inputs)
     axes = sorted(set(re.findall(r"\b[A-Z]\w*", " ".join(inputs.values()))))
@@ -63,7 +63,7 @@ def test_the_module_of_a_shipped_block_fits(
     except SpecError:
         graph = check(loaded(spec).form, blocks.registry(), checked=True)
 
-    assert plugin_modules.plug_ins(graph)
+    assert generated.plug_ins(graph)
     build(graph)
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from .... import example_inputs
-from ....graphs.ir.leads import leads_of
+from ....graphs.ir.step_axis import leads_of
 from ....graphs.ir.traverse import walk
 from ....plugin import Capacity, Graph, InputError, State, ValueType, owned_parts, sizes_for
 from ....runtime.codegen.decode import KEPT, kept_value

@@ -11,7 +11,7 @@ import re
 import string
 from collections.abc import Iterator, Sequence
 
-from ....specs.latex_text import tex, unsupported
+from ....specs.escaping import tex, unsupported
 from .conclusions import FOUND, parts_of, probability
 from .procedures import extra_tables
 from .record import Record, comparison_of, decimals_of, note_of, primary_table, trainings_of

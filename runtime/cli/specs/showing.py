@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,6 +18,7 @@ import typer
 from ....graphs.draw.outline import as_json, render, render_weights, weights_of
 from ....graphs.ir.execution import Prepacked
 from ....graphs.ir.graph import Graph
+from ....graphs.passes.freeze import trained_weights
 from ....graphs.passes.objective import deployed_graph
 from ....graphs.passes.pipeline import (
     NAMES,
@@ -28,14 +30,20 @@ from ....graphs.passes.pipeline import (
     one_by_one,
     pipeline,
 )
+from ....graphs.passes.widths import growth
 from ....specs.findings import InputError, SpecError, did_you_mean
 from ....specs.load import FOLDERS, load
 from ....specs.reader import RUN_FOLDER, find, run_in
+from ...checkpoint.curve import Curve, stretches
+from ...data.plans.mixture import described
 from ...spec.check import graph_of
+from ...train.recipe.groups import weight_groups, with_widths
+from ...train.recipe.schedule import peak_of
 from ..common.command import SPECS, command
 from ..common.parameters import Json, Overrides, SpecName, overridden
 
 if TYPE_CHECKING:
+    from ....graphs.ir.graph import Graph
     from ...data.plans.updates import UpdateLengths
     from ...train.objective import Objective
     from ...train.run import Run
@@ -150,7 +158,6 @@ def _print_tree(graph: Graph, objective: Objective | None, run: Run | None, *, j
         print(json.dumps(as_json(graph), indent=2) if json_ else render(graph))
         return
     from ....graphs.passes.freeze import trained_weights
-    from ...train.description import recipe, recipe_lines
     from ...train.recipe.groups import wrong_groups
 
     trained = trained_weights(graph, run.freeze, run.train if run.freeze else ())
@@ -326,3 +333,100 @@ def _sources(graph: Graph) -> list[str]:
 
     program = lower(graph)
     return [*(inner.source for inner in program.models), program.source]
+
+
+def recipe(run: Run, graph: Graph, base: Graph | None = None) -> dict[str, Any]:
+    """Return the groups of weights of a run with their settings, and all that changes, as JSON.
+
+    Args:
+        run: the run.
+        graph: graph of its objective.
+        base: the graph with the sizes of the base model of its parametrization, if it has one.
+
+    Raises:
+        InputError: a selection selects nothing, or the peak of the schedule has no value.
+    """
+    trained = trained_weights(graph, run.freeze, run.train if run.freeze else ())
+    peak = peak_of(run.schedule, deployed_graph(graph).params)
+    shapes = graph.root.weights()
+    groups = []
+    weights = weight_groups(run.optimizer, graph, trained)
+    for group in weights if base is None else with_widths(weights, growth(graph, base)):
+        options = group.optimizer.model_dump(
+            mode="json", by_alias=True, exclude={"type", "groups", "clip"}
+        )
+        rates = sorted({group.peak(path, peak) for path in group.weights})
+        groups.append(
+            {
+                "select": group.select,
+                "type": group.optimizer.type,
+                "weights": len(group.weights),
+                "parameters": sum(prod(shapes[path]) for path in group.weights),
+                "rates": rates,
+                "options": options,
+            }
+        )
+    curves: dict[str, Curve] = {"schedule": run.schedule.pieces or 1.0}
+    curves |= {"batch.tokens": run.batch.tokens, "accumulate": run.accumulate}
+    curves["dropout"] = run.dropout
+    curves |= {f"values.{name}": value for name, value in run.values.items()}
+    changing = {
+        name: [
+            {
+                "updates": [stretch.after + 1, min(stretch.until, run.updates)],
+                "shape": "constant" if stretch.piece.holds else stretch.piece.shape,
+                "from": stretch.start,
+                "to": stretch.at(min(stretch.until, run.updates)),
+            }
+            for stretch in stretches(curve, run.updates)
+            if stretch.after < min(stretch.until, run.updates)
+        ]
+        for name, curve in curves.items()
+        if isinstance(curve, tuple)
+    }
+    sources = run.data.train.sources
+    return {
+        "updates": run.updates,
+        "peak": peak,
+        "groups": groups,
+        "changing": changing,
+        "mixture": described(run.data.mixture, sources, run.updates),
+    }
+
+
+def recipe_lines(value: Mapping[str, Any]) -> Iterable[str]:
+    """Yield the lines of a recipe, from what `recipe` returns."""
+    yield f"recipe: {value['updates']:,} updates"
+    others = "all other weights" if len(value["groups"]) > 1 else "all weights"
+    for group in value["groups"]:
+        options = ", ".join(
+            f"{name} {_option(option)}" for name, option in group["options"].items()
+        )
+        rates = " to ".join(f"{rate:.4g}" for rate in dict.fromkeys(_ends(group["rates"])))
+        yield (
+            f"  {group['select'] or others}: {group['type']} ({options}),"
+            f" {group['weights']:,} weights, {group['parameters']:,} parameters, rate {rates}"
+        )
+    for name, pieces in value["changing"].items():
+        for piece in pieces:
+            first, last = piece["updates"]
+            how = f"{piece['shape']} {piece['from']:.4g}"
+            how += "" if piece["shape"] == "constant" else f" to {piece['to']:.4g}"
+            yield f"  {name}: updates {first:,} to {last:,}, {how}"
+    for stage in value["mixture"]:
+        first, last = stage["updates"]
+        weights = ", ".join(f"{name} {weight:g}" for name, weight in stage["weights"].items())
+        how = weights or f"temperature {stage['temperature']:g}"
+        yield f"  mixture: updates {first:,} to {last:,}, {how}"
+
+
+def _ends(values: list[float]) -> list[float]:
+    return [values[0], values[-1]] if values else []
+
+
+def _option(value: Any) -> str:
+    """Return the value of an option in words."""
+    if isinstance(value, list):
+        pieces = any(isinstance(entry, dict) for entry in value)
+        return "changes" if pieces else " ".join(f"{entry:g}" for entry in value)
+    return f"{value:g}" if isinstance(value, float) else str(value).lower()

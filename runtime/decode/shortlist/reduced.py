@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
-from ....graphs.passes.output_projection import head_of
+from ....graphs.passes.fuse import head_of
 from ....specs.findings import InputError
 from ...codegen.generated import program_of
 from ...compile.decoder import passes_of

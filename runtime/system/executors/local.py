@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, Literal, TypeVar
 
-from ..cores import cores, gpus
+from ..processes import cores, gpus
 from .executor import ATTEMPTS, ExecutorSettings, LostError, Opened, Outcome, attempted, portable
 
 T = TypeVar("T")

@@ -19,6 +19,7 @@ from ....graphs.passes.objective import (
     source_among,
 )
 from ....graphs.passes.parallel import divided_blocks
+from ....graphs.passes.widths import growth, wider_heads
 from ....graphs.passes.writing import written_before
 from ....specs.findings import Finding, InputError, did_you_mean, pointer
 from ...data.columns.column_settings import TextSettings
@@ -26,6 +27,7 @@ from ...decode.predictors.classify import Tags
 from ...decode.predictors.predictor import PredictorSettings
 from ...decode.predictors.search import MaskPredict
 from ...decode.settings import Writing
+from ..objective import Objective
 from ..recipe.groups import wrong_groups
 from ..recipe.schedule import peak_of
 from ..run import LeftOut, Run
@@ -413,3 +415,35 @@ def _searched_source(run: Run, graph: Graph) -> Iterator[Finding]:
                 " without the begin token, so the model would not translate what it was trained on",
                 help="remove it",
             )
+
+
+SHOWN = 3
+"""Parts that a finding names."""
+
+
+def wrong_parametrization(run: Run, objective: Objective) -> Iterator[Finding]:
+    """Yield a finding about a base model that there is not, or that does not fit the run."""
+    if run.parametrization is None:
+        return
+    at = "/parametrization/mup/base"
+    try:
+        base = objective.base(run.parametrization.mup.base)
+        growth(objective.graph, base)
+    except InputError as error:
+        yield Finding(
+            code="R04",
+            at=f"{at}{error.location}",
+            problem=error.problem,
+            help=error.help,
+        )
+        return
+    heads = list(wider_heads(objective.graph, base))
+    if heads:
+        yield Finding(
+            code="R04",
+            level="warning",
+            at=at,
+            problem="heads are wider than in the base model, so that scores grow with them",
+            evidence=tuple(heads[:SHOWN]),
+            help="let the number of heads grow with the width, or give the base its 'heads'",
+        )

@@ -21,8 +21,7 @@ import torch
 from torch._C._distributed_c10d import TCPStore
 
 from ....specs.findings import InputError
-from ...system.cores import cores
-from ...system.watching import watching
+from ...system.processes import cores, watching
 from .heartbeat import LAUNCHED
 from .world import OTHER, errors, launched
 

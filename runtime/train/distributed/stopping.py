@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from ...system.signals import stopping_signals
+from ...system.processes import stopping_signals
 
 if TYPE_CHECKING:
     from .world import World

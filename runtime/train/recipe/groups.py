@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from ....graphs.passes.freeze import selected_weights
 from ....specs.findings import Finding, InputError, pointer
+from ...data.settings import Settings
 from .optimizers import OptimizerGroup, OptimizerSettings
 
 if TYPE_CHECKING:
     from ....graphs.ir.graph import Graph
+    from ....graphs.passes.widths import WidthGrowth
 
 SHOWN = 3
 """Weights that a finding names."""
@@ -202,3 +206,40 @@ def _selected(
                 )
             )
     return chosen[0].difference(*chosen[1:])
+
+
+class Mup(Settings):
+    """Maximal update parametrization; Yang et al. 2022, https://arxiv.org/abs/2203.03466."""
+
+    base: Annotated[dict[str, int], Field(min_length=1)]
+    """Params of the model at the width where its rates were chosen, such as `{"d_model": 128,
+    "heads": 2}`."""
+
+
+class Parametrization(Settings):
+    """How the initial weights and their rates follow the width of the model."""
+
+    mup: Mup
+    """Keeps the best rates of a narrow model in a wide one."""
+
+
+def with_widths(
+    groups: Sequence[WeightGroup], grown: Mapping[str, WidthGrowth]
+) -> list[WeightGroup]:
+    """Return groups of weights whose rates follow the width of the model.
+
+    Args:
+        groups: the groups.
+        grown: how each weight grows.
+    """
+    return [
+        replace(
+            group,
+            widths={
+                path: group.optimizer.width_factor(grown[path])
+                for path in group.weights
+                if path in grown
+            },
+        )
+        for group in groups
+    ]

@@ -12,7 +12,7 @@ import pytest
 from filelock import FileLock
 from rich.console import Console
 from weft.extensions.study.jobs import LOCK, Job, PoolState, status_table, watched
-from weft.runtime.cli.common.states import LONGEST
+from weft.runtime.cli.common.terminal import LONGEST
 
 HEAD = ["row", "seed", "state", "update", "loss", "valid loss", "time"]
 COSTS = {"updates": 2000, "training_flops": 2e9}

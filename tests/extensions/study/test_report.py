@@ -29,9 +29,8 @@ from weft.extensions.study.report.text import cells, failures, line, report_mark
 from weft.extensions.study.report.write import write_report
 from weft.extensions.study.worker import run_job
 from weft.runtime.cli.main import main
-from weft.specs.escaping import markdown
+from weft.specs.escaping import markdown, tex
 from weft.specs.findings import InputError
-from weft.specs.latex_text import tex
 
 from ...latex import compiled
 from .conftest import ONE_ROW, ROWS, SMALL, SWIGLU, Writer, write_study

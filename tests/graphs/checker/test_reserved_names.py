@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from weft.graphs.checker.declarations import ATTRIBUTES
-from weft.graphs.ir.arguments import ARGUMENTS
+from weft.graphs.ir.python_names import ARGUMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from weft.graphs.passes.output_projection import head_of
+from weft.graphs.passes.fuse import head_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,12 +11,12 @@ import weft
 from weft.runtime import api
 from weft.runtime.analysis.alignment import count_aligned
 from weft.runtime.cli.main import main
+from weft.runtime.cli.shortlists import measured
 from weft.runtime.compile.decoder import passes_of
 from weft.runtime.decode.shortlist.making import make_shortlist
 from weft.runtime.decode.shortlist.table import open_shortlist
 from weft.runtime.metrics.metric import Measured
 from weft.runtime.metrics.text import Bleu
-from weft.runtime.model.shortlisting import measured
 from weft.runtime.train.context import Result
 from weft.specs.findings import InputError
 

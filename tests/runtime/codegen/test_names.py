@@ -15,9 +15,8 @@ from weft.blocks.registry import registry
 from weft.extensions.interop.export.onnx_graph import with_free_names
 from weft.graphs.checker.check import check
 from weft.graphs.checker.declarations import ATTRIBUTES
-from weft.graphs.ir.arguments import ARGUMENTS
+from weft.graphs.ir.python_names import ARGUMENTS, MODULE_WORDS, OWN_WORDS
 from weft.runtime.codegen.build import build
-from weft.runtime.codegen.names import MODULE_WORDS, OWN_WORDS
 from weft.specs.load import loaded
 
 WORDS = sorted(

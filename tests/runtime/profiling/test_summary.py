@@ -11,9 +11,15 @@ from xml.etree import ElementTree as ET
 import pytest
 from weft.runtime import api
 from weft.runtime.analysis.measure import measure
-from weft.runtime.analysis.profile_report import collapsed, flame_svg, table
 from weft.runtime.analysis.profile_scopes import BETWEEN, DATA, LOSS, NODE, UPDATE, paths_of, scoped
-from weft.runtime.analysis.profile_summary import Profile, by_row, summarize
+from weft.runtime.analysis.profile_summary import (
+    Profile,
+    by_row,
+    collapsed,
+    flame_svg,
+    summarize,
+    table,
+)
 from weft.runtime.codegen.build import build
 from weft.runtime.spec.check import graph_of
 from weft.runtime.train.run import Run

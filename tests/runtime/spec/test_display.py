@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import weft
 from weft.graphs.draw.scene import scene
-from weft.runtime.spec.display import findings_html, frame_html, note_html, text_html
+from weft.runtime.spec.check import findings_html, frame_html, note_html, text_html
 
 HOSTILE = "<script>alert('x')</script>"
 

@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from .....graphs.ir.arguments import argument
+from .....graphs.ir.python_names import argument
 from .....plugin import Graph
 from .....runtime.codegen.forward import variables
 from .....runtime.codegen.module import Program, lower

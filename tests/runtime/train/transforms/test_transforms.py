@@ -15,8 +15,8 @@ from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.checkpoint.state import RunState
 from weft.runtime.train.device import RunDevice, choose
+from weft.runtime.train.engine import LossScaling
 from weft.runtime.train.history import read
-from weft.runtime.train.loss_scaling import LossScaling
 from weft.runtime.train.passes import Dropouts
 from weft.runtime.train.plan import plan_run, settings_of_run
 from weft.runtime.train.run import Run

@@ -1,14 +1,20 @@
-"""Leads: the positions of a value that precede the first one of the step axis.
+"""The step axis in values: positions before its first one, and pairs of its positions.
 
 A vector in front of a sequence of T positions gives T+1, of which the first does not move: its
 lead is 1.  With a prefix of S positions, the lead is S.  The first step of decoding computes the
 lead together with its own positions, and the later steps begin after it.
+
+A step computes some positions.  Of a value that has the axis twice, first of queries, then of keys,
+it computes the rows of these queries, with the keys of all positions so far.  A block that is
+written out and pairs a value with its queries therefore stores that value from step to step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
+from .block_type import Signature
 from .graph import Graph, Scope
 from .traverse import scopes
 from .value_type import UNKNOWN, Axis, ValueType, axis_of, names_of, terms_of
@@ -90,3 +96,52 @@ def measured(
                     divided = f" // {terms[name]}" if terms[name] > 1 else ""
                     lengths[name] = input_, f".size({dimension}){divided}"
     return lengths
+
+
+def step_names(type_: ValueType, axes: Mapping[str, Any], step_axis: str | None) -> list[str]:
+    """Return the names of a port's axes that stand for the step axis, in order.
+
+    Positions before the first step, as in `T+1`, belong to it.
+
+    Args:
+        type_: the type of a port of a block.
+        axes: what the names stand for.
+        step_axis: the step axis.
+    """
+    if step_axis is None:
+        return []
+    pairs = _axes(type_, axes)
+    return [name for name, axis in pairs if lead_of_axis(axis, step_axis) is not None]
+
+
+def _axes(type_: ValueType, axes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield every axis of a port as a name and what it stands for."""
+    for name in type_.axes:
+        if name == "...":
+            yield from ((f"...{index}", axis) for index, axis in enumerate(axes.get(name, ())))
+        else:
+            yield str(name), axes.get(str(name), name)
+
+
+def stored_ports(
+    signature: Signature, axes: Mapping[str, Any], wired: Collection[str], step_axis: str | None
+) -> tuple[str, ...]:
+    """Return the ports whose values a block stores: their step axis is one of keys, or summed.
+
+    Args:
+        signature: the ports of a block that is written out.
+        axes: what their axis names stand for.
+        wired: names of the wired ports.
+        step_axis: the step axis; None if the graph does not decode.
+    """
+    queries = step_names(signature.outputs[0].type, axes, step_axis)[:1]
+    if step_axis is None or not queries:
+        return ()
+    names = {
+        port.name: step_names(port.type, axes, step_axis)
+        for port in signature.inputs
+        if port.name in wired
+    }
+    if queries not in [keys[:1] for keys in names.values()]:
+        return ()
+    return tuple(port for port, keys in names.items() if len(keys) == 1 and keys != queries)
