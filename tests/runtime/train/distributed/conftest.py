@@ -30,6 +30,10 @@ api.train(sys.argv[1], out=sys.argv[2], overrides=json.loads(sys.argv[3]), resum
 """
 
 
+HUNG = 1200.0
+"""Seconds after which a command counts as hung; two cores may be shared by thirty processes."""
+
+
 class Bench:
     """A run on disk, and helpers that train it in several ways."""
 
@@ -63,7 +67,7 @@ class Bench:
             env=ENVIRONMENT,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=HUNG,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -85,7 +89,7 @@ class Bench:
             env=ENVIRONMENT,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=HUNG,
             check=False,
         )
         assert done.returncode == 0, done.stderr

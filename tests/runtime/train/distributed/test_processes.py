@@ -22,7 +22,7 @@ from weft.runtime.train.history import read
 from weft.runtime.train.run import Run
 
 from ..objective.conftest import DECODER, MASKED, MODEL, TWO_LOSSES, write_run
-from .conftest import ENVIRONMENT, Bench, curve, tensors, validations
+from .conftest import ENVIRONMENT, HUNG, Bench, curve, tensors, validations
 
 WAYS = {
     "ddp on 2": (2, {}),
@@ -225,7 +225,7 @@ def test_a_worker_that_dies_is_started_again(bench: Bench) -> None:
             assert process.poll() is None, log.read_text()
             time.sleep(0.01)
         os.kill(workers(process.pid)[-1], signal.SIGKILL)
-        assert process.wait(300) == 0, log.read_text()
+        assert process.wait(HUNG) == 0, log.read_text()
 
     assert "resuming after update" in log.read_text()
     assert curve(killed)[-1] == curve(straight)[-1]
@@ -409,7 +409,7 @@ def test_a_stopped_process_is_named(bench: Bench) -> None:
             time.sleep(0.2)
         victim = _worker_of(process.pid, rank=1)
         os.kill(victim, signal.SIGSTOP)
-        code = process.wait(timeout=120)
+        code = process.wait(HUNG)
     finally:
         os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
 

@@ -47,7 +47,7 @@ from weft.runtime.train.plan import plan_run
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 
-from .conftest import ENVIRONMENT, Bench
+from .conftest import ENVIRONMENT, HUNG, Bench
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def errors_of(bench: Bench, *outs: str, more: tuple[str, ...] = ()) -> list[str]
         )
         for rank, out in enumerate(outs)
     ]
-    texts = [process.communicate(timeout=240)[1] for process in processes]
+    texts = [process.communicate(timeout=HUNG)[1] for process in processes]
     assert [process.returncode for process in processes] == [1] * len(outs)
     return ["".join(text.partition("error: ")[1:]) for text in texts]
 
