@@ -14,6 +14,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from ...specs.findings import InputError
+from ..data.readers.delimited import DELIMITERS, table_lines
 from ..data.streams import ENDINGS
 from ..data.text_files import read_lines
 
@@ -56,12 +57,12 @@ def table_rows(file: Path, delimiter: str, field: str) -> Rows:
 
     def rows() -> Iterator[tuple[str, tuple[str, ...]]]:
         csv.field_size_limit(LONGEST)
-        lines = (f"{line}\n" for line in read_lines(file))
-        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+        reader = csv.reader(table_lines(file), delimiter=delimiter, strict=True)
+        rows = filter(None, reader)
+        declared = "" if delimiter in DELIMITERS else f"sep={delimiter}\n"
         try:
-            names = next(reader)
-            yield "", (_written(names, delimiter),)
-            for row in filter(None, reader):
+            yield "", (declared + _written(names := next(rows), delimiter),)
+            for row in rows:
                 yield row[names.index(field)], (_written(row, delimiter),)
         except (csv.Error, IndexError) as error:
             location = f"{file}:{reader.line_num}"

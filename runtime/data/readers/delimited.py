@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from .reader import FilesReader, Record, refuse_missing
 
 DELIMITERS = (",", ";", "\t", "|")
 """Delimiters that are suggested."""
+DECLARED = re.compile(r"sep=(.)\s*")
+"""What spreadsheets write and read as a first line, to name the delimiter."""
 
 
 class DelimitedReader(FilesReader):
@@ -31,7 +34,7 @@ class DelimitedReader(FilesReader):
         csv.field_size_limit(sys.maxsize)
         delimiter = self.settings.delimiter or usual_delimiter(path)
         rows = csv.reader(
-            _texts(path),
+            table_lines(path),
             delimiter=delimiter,
             quoting=csv.QUOTE_MINIMAL if self.settings.quoting else csv.QUOTE_NONE,
             strict=True,
@@ -72,7 +75,15 @@ class DelimitedReader(FilesReader):
 
 
 def usual_delimiter(path: Path) -> str:
-    """Return what separates fields in a file of this name: a tab in .tsv, otherwise a comma."""
+    """Return what separates the fields of a file that is not read with another delimiter.
+
+    This is what its first line declares (`sep=;`), otherwise a tab in .tsv and else a comma.
+
+    Raises:
+        InputError: the file cannot be read, or is not UTF-8.
+    """
+    if declared := DECLARED.fullmatch(next(_texts(path), "")):
+        return declared[1]
     name = path.name
     for ending in ENDINGS:
         name = name.removesuffix(ending)
@@ -88,8 +99,9 @@ def likely_delimiter(path: Path) -> str:
         InputError: the file cannot be read, or is not UTF-8.
     """
     usual = usual_delimiter(path)
-    header = next((line for line in _texts(path) if line.strip()), "")
-    numbers = {text: len(next(csv.reader([header], delimiter=text), ())) for text in DELIMITERS}
+    header = next((line for line in table_lines(path) if line.strip()), "")
+    delimiters = {usual, *DELIMITERS}
+    numbers = {text: len(next(csv.reader([header], delimiter=text), ())) for text in delimiters}
     return usual if numbers[usual] > 1 else max(numbers, key=lambda text: numbers[text])
 
 
@@ -151,6 +163,16 @@ def _explained(problem: str) -> str:
     if problem.endswith("expected after '\"'"):
         return "a field continues after its closing quote"
     return problem
+
+
+def table_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a file with their endings; a first one that declares `sep=;` is empty.
+
+    Raises:
+        InputError: the file cannot be read, or is not UTF-8.
+    """
+    for number, line in enumerate(_texts(path)):
+        yield "\n" if not number and DECLARED.fullmatch(line) else line
 
 
 def _texts(path: Path) -> Iterator[str]:

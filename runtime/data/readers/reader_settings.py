@@ -118,8 +118,8 @@ class DelimitedSettings(FilesSettings):
     quick: ClassVar[bool] = True
 
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
-    """Character between fields; `null` is a tab for names that end with `.tsv` or `.tsv.gz`, and
-    otherwise a comma."""
+    """Character between fields; `null` is what a first line `sep=;` declares, a tab for names that
+    end with `.tsv` or `.tsv.gz`, and otherwise a comma."""
     quoting: bool = True
     """Whether double quotes enclose fields that contain the delimiter or line feeds."""
     names: tuple[str, ...] | None = Field(default=None, min_length=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from statistics import fmean
 
@@ -44,11 +45,12 @@ def test_it_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_product_of_n_takes_2_n_cubed_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a fake clock that advances by one second per product."""
+    """Each takes a second of all threads; other programs make it last an hour."""
     monkeypatch.setattr(peak_file, "SIZES", {"cpu": 8})
     monkeypatch.setattr(peak_file, "SECONDS", 0.0)
-    ticks = iter(range(100))
-    monkeypatch.setattr(peak_file.time, "perf_counter", lambda: float(next(ticks)))
+    ticks, hours = count(step=torch.get_num_threads()), count(step=3600)
+    monkeypatch.setattr(peak_file.time, "process_time", lambda: float(next(ticks)))
+    monkeypatch.setattr(peak_file.time, "perf_counter", lambda: float(next(hours)))
 
     assert peak_file._measured(CPU, torch.float32) == 2 * 8**3
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from weft.runtime.data.readers.delimited import likely_delimiter
 from weft.runtime.data.readers.reader import Reader
 from weft.runtime.data.readers.registry import READERS
 from weft.runtime.data.readers.split import Split, reader_of
@@ -150,6 +151,20 @@ def test_another_delimiter_is_suggested(tmp_path: Path, delimiter: str, written:
             read(tmp_path, {"csv": {"files": ["a.csv"], **settings}}, "text")
         assert f'"delimiter": {written}' in str(caught.value.help).replace("\\", "\\\\")
         assert caught.value.location == f"{tmp_path / 'a.csv'}:1"
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "~"])
+def test_a_first_line_that_declares_the_delimiter_is_obeyed(tmp_path: Path, delimiter: str) -> None:
+    """Spreadsheets write it for each other; locations still count the lines of the file."""
+    text = f"sep={delimiter}\r\ntext{delimiter}kind\r\na{delimiter}b\r\n"
+    (tmp_path / "a.csv").write_text(text, encoding="utf-8-sig", newline="")
+    (tmp_path / "b.csv").write_text(f"{text}c\r\n", newline="")
+
+    assert read(tmp_path, {"csv": {"files": ["a.csv"]}}, "kind", "text") == [("b", "a")]
+    assert likely_delimiter(tmp_path / "a.csv") == delimiter
+    with pytest.raises(InputError, match="the row has 1 field") as caught:
+        read(tmp_path, {"csv": {"files": ["b.csv"]}}, "kind")
+    assert caught.value.location == f"{tmp_path / 'b.csv'}:4"
 
 
 def test_names_of_a_file_that_has_them_are_refused(tmp_path: Path) -> None:
