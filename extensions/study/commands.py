@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from .records import StudyPlan
     from .study import Begun, Study
 
+_OTHER_SIZE = 0.01
+"""Difference of parameters from which on `match` is suggested."""
+
 
 def _refuse_wrong(plan: StudyPlan) -> None:
     """Print the warnings of a plan, and raise its errors.
@@ -57,6 +60,13 @@ def _show_plan(study: Study, plan: StudyPlan) -> None:
     seeds = len(study.settings.seeds)
     print(f"\none run  training at {plan.gigaflops:,.1f} GFLOP/s, without validations")
     print(f"all      {seeds} seed{'s' * (seeds > 1)} each, one run at a time")
+    baseline = next(row for row in plan.rows if row.name == study.settings.compare.baseline)
+    several = [
+        row.name for row in plan.rows if abs(row.parameters / baseline.parameters - 1) > _OTHER_SIZE
+    ]
+    if several and not study.settings.match:
+        print(f'sizes    not as large as the baseline: {", ".join(several)}; with "match" in a row')
+        print('         or the study, such as {"param": "d_ff"}, a param is set so that they are')
     print("\n".join([*plan.procedure, *([f"search   {plan.search}"] if plan.search else [])]))
     print()
     for row in plan.rows:

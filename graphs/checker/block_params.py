@@ -427,14 +427,19 @@ def _as_slot(context: CheckContext, block: BlockType, name: str) -> str:
         slots = block.signature(params, frozenset(block.example_inputs)).slots
     except ValueError:
         return ""
+    param = nearest(name, block.params.model_fields)
+    near = "" if param else nearest(name, [slot.name for slot in slots])
     for slot in slots:
         fitting = [block for block in context.registry if slot.takes and block.fills == slot.takes]
         matching = [block.key for block in fitting if name in (block.name, block.key)]
-        if not matching and name != slot.name:
+        if not matching and slot.name not in (name, near):
             continue
-        use = f'"fill": {{"{slot.name}": {{"use": "{(matching or ["..."])[0]}"}}}}'
+        example = (matching or [block.key for block in fitting] or ["..."])[0]
+        use = f'"fill": {{"{slot.name}": {{"use": "{example}"}}}}'
         what = (
-            f"{matching[0]} is a block for the slot '{slot.name}'" if matching else "it is a slot"
+            f"{matching[0]} is a block for the slot '{slot.name}'"
+            if matching
+            else f"'{slot.name}' is a slot"
         )
         return f"{what}: write {use} next to 'params'"
     return ""

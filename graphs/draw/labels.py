@@ -267,7 +267,13 @@ def _title(part: Part) -> str:
     causal = getattr(part.params, "causal", False)  # the axis of the queries in softmax@1
     masked = "masked " if part.block.family != "position" and causal not in (False, "") else ""
     title = part.block.title or part.block.name.replace("_", " ")
-    return masked + (title.format_map(dict(part.params)) if "{" in title else title)
+    if "{" not in title:
+        return masked + title
+    values = {
+        name: str(value).replace("_", " ") if f"{value}".isidentifier() else value
+        for name, value in part.params
+    }
+    return masked + title.format_map(values)
 
 
 def _detail(part: Part) -> str:

@@ -146,7 +146,7 @@ def titled(text: str) -> str:
 
 
 def _remove_masks(picture: Picture) -> None:
-    """Remove masks: their wires, and inputs that are nothing else; positions become notes."""
+    """Remove masks: wires, and inputs and outputs that are nothing else; positions become notes."""
     for (source, target), types in [*picture.wires.items()]:
         picture.wires[source, target] = [type_ for type_ in types if not thin([type_])]
         if thin(types):
@@ -154,8 +154,8 @@ def _remove_masks(picture: Picture) -> None:
             words = picture.boxes[source].words
             if words.family == "position" and not source.startswith("input/"):
                 picture.note(target, f"{_ADDED}{words.title}")
-    used = {end for ends in picture.wires for end in ends}
-    for name in [name for name in picture.inputs if name not in used]:
+    used = {end for ends in (*picture.wires, *picture.residuals) for end in ends}
+    for name in [name for name in (*picture.inputs, *picture.outputs) if name not in used]:
         picture.remove(name)
 
 

@@ -93,6 +93,38 @@ def test_the_style_of_the_paper_leaves_out_params_masks_and_the_title(base: Grap
     assert source == diagram(base, style="paper").source
 
 
+def test_an_output_that_is_a_mask_is_left_out_with_its_wire() -> None:
+    """It would be a word without an arrow; other names of params are words of the paper."""
+    graph = check(loaded(MASKED).form, registry())
+    picture = lay_out_graph(graph)
+    restyle(picture, graph)
+
+    titles = [box.words.title for box in picture.boxes.values()]
+    assert "Masked Squared ReLU" in titles
+    assert len(picture.outputs) == 1
+
+
+MASKED: dict[str, Any] = {
+    "format": 1,
+    "name": "masked",
+    "axes": {"B": "batch", "T": "time"},
+    "inputs": {"x": "f[B T T]", "m": "mask[B T]"},
+    "outputs": {"y": "twice.y", "kept": "m"},
+    "nodes": {
+        "weights": {
+            "use": "softmax@1",
+            "in": {"x": "x"},
+            "params": {"y": "b t s", "causal": "t", "kind": "squared_relu"},
+        },
+        "twice": {
+            "use": "elementwise@1",
+            "in": {"z": "weights.y"},
+            "params": {"y": "z * 2"},
+        },
+    },
+}
+
+
 def test_figure_2_has_the_operations_of_the_paper(base: Graph) -> None:
     """MatMul, Scale, Mask, SoftMax and MatMul in each head; linear maps before and after."""
     part = find(base, "encoder.*.self_attention")
