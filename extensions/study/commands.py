@@ -61,9 +61,8 @@ def _show_plan(study: Study, plan: StudyPlan) -> None:
     print(f"\none run  training at {plan.gigaflops:,.1f} GFLOP/s, without validations")
     print(f"all      {seeds} seed{'s' * (seeds > 1)} each, one run at a time")
     baseline = next(row for row in plan.rows if row.name == study.settings.compare.baseline)
-    several = [
-        row.name for row in plan.rows if abs(row.parameters / baseline.parameters - 1) > _OTHER_SIZE
-    ]
+    size = baseline.parameters
+    several = [row.name for row in plan.rows if abs(row.parameters - size) > _OTHER_SIZE * size]
     if several and not study.settings.match:
         print(f'sizes    not as large as the baseline: {", ".join(several)}; with "match" in a row')
         print('         or the study, such as {"param": "d_ff"}, a param is set so that they are')
