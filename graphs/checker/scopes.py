@@ -6,6 +6,7 @@ one mistake gives one finding and does not hide the others.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple, cast
 from ...specs.expressions import words_in
 from ...specs.findings import did_you_mean, nearest, pointer, respelled, with_gap
 from ...specs.form import AnyNode, RepeatedTemplate, ShareNode, UseNode
+from ...specs.text_edits import replacing
 from ..ir.block_type import Port
 from ..ir.graph import BlockNode, Node, Scope, TemplateNode, leading
 from ..ir.value_type import TypeTextError, ValueType, parse_known, parse_type, settled, substitute
@@ -83,12 +85,24 @@ def type_of_text(
         except TypeTextError as error:
             word, choices = error.word, error.candidates
             help_, fix = TYPE_HELP, None
-            if word:
+            if spaced := _spaced(text, values, context.spec.axes):
+                help_ = f"separate axes by spaces: '{spaced}'"
+                fix = replacing(at, spaced, certain=True)
+            elif word:
                 help_ = did_you_mean(word, choices)
                 fix = respelled(at, word, choices, with_gap(text, word))
             findings.report(code=error.code, at=at, problem=str(error), help=help_, fix=fix)
     parsed = parse_known(text, values, context.spec.axes)
     return None if parsed is None else TypeRead(*parsed, sound=False)
+
+
+def _spaced(text: str, values: Mapping[str, Any], axes: Mapping[str, str]) -> str:
+    """Return a type with spaces instead of commas between its axes; '' if that is no type."""
+    spaced = " ".join(text.replace(",", " ").split())
+    with contextlib.suppress(TypeTextError):
+        parse_type(spaced, values, axes)
+        return spaced
+    return ""
 
 
 def infer_scope(
