@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import importlib
 import sys
 from argparse import Namespace
@@ -58,7 +59,7 @@ def test_a_row_of_training_has_the_median_of_its_cpu_seconds(
         return found
 
     monkeypatch.setattr(train, "Contest", contest)
-    options = argparse.Namespace(tokens=[100], rounds=3, rows=None, in_turn=False)
+    options = argparse.Namespace(tokens=[100], rounds=3, rows=None, in_turn=False, seconds=math.inf)
 
     [row] = train.meet(["weft"], how, options, ("base", "float32", "shipped"))
 
