@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import math
 import importlib
+import math
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
