@@ -46,6 +46,21 @@ def test_a_certain_fix_removes_its_finding(
         assert (finding.code, finding.at) not in [(each.code, each.at) for each in left]
 
 
+def test_commas_between_axes_become_spaces(edit: Edit, tmp_path: Path) -> None:
+    """The spec with the fix is valid."""
+    path = tmp_path / "spec.json"
+    text = json.dumps(edit({"/inputs/source": "ids:vocab[B, S]"}))
+    path.write_text(text, encoding="utf-8")
+
+    [finding] = findings_in(path, {})
+
+    assert (finding.code, finding.at) == ("T01", "/inputs/source")
+    assert finding.help == "separate axes by spaces: 'ids:vocab[B S]'"
+    assert finding.fix is not None
+    path.write_text(edited(text, finding.fix.edits), encoding="utf-8")
+    assert findings_in(path, {}) == []
+
+
 @pytest.mark.integration
 def test_misspellings_can_be_fixed(edit: Edit, tmp_path: Path) -> None:
     """Of the faults whose help asks whether a name was meant, three in five have a certain fix.
