@@ -123,9 +123,8 @@ class PackedLinear(InferenceLinear):
 def one_row_by_mkl() -> bool:
     """Return whether MKL multiplies one row in float32 faster than oneDNN, packed or not.
 
-    It does without AVX-512.  Microseconds of MKL and oneDNN on an AMD EPYC with AVX2, one thread:
-    512 x 512 118 and 216; 512 x 2,048 489 and 669; 2,048 x 512 319 and 602; 512 x 37,000 7,556
-    and 8,344.  Two rows of the last take 15,079 and 8,259.
+    It does without AVX-512; with several rows, oneDNN's packed product is faster for wide matrices
+    (microseconds in docs/results.md).
     """
     return torch.backends.mkl.is_available() and not processor.has("AVX-512")
 
