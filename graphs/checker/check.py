@@ -73,7 +73,7 @@ def check(
         overrides: values of params that replace the spec's own.
         source: name of the file, for findings.
         checked: whether the spec was made from a graph, as in a checkpoint.  Its params are then
-            complete, and those without effect are not reported.
+            complete, and neither those without effect nor unread inputs of templates are reported.
 
     Raises:
         SpecError: the spec is wrong; the error contains all findings.
@@ -137,7 +137,7 @@ def explore(
     findings, insides = FindingSet(source, lost), dict[str, Scope]()
     graph: Graph | None = None
     with suppress(TooManyFindingsError):
-        checker = _checker(spec, registry, overrides, findings, outer)
+        checker = _checker(spec, registry, overrides, findings, outer, checked=checked)
         graph = _analyse(checker, insides, checked=checked)
     return Explored(graph, insides, findings.all)
 
@@ -148,8 +148,11 @@ def _checker(
     overrides: Mapping[str, Any],
     findings: FindingSet,
     outer: tuple[str, ...],
+    *,
+    checked: bool,
 ) -> Checker:
     """Return the records of a check, after that of names, params, requirements and limits."""
+    inputs = {name: template.inputs for name, template in spec.blocks.items()}
     check_names(spec, findings)
     values = evaluate_params(spec, overrides, findings)
     check_requirements(spec, values, findings)
@@ -159,7 +162,7 @@ def _checker(
         values=values,
         analyse=analyse,
         infer_template=infer_template,
-        ignored=ignored_inputs(spec),
+        ignored=inputs if checked else ignored_inputs(spec),
         lost=findings.lost,
         source=findings.source,
         outer=outer,

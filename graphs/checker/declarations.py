@@ -243,7 +243,7 @@ def ignored_inputs(spec: SpecForm) -> dict[str, set[str]]:
     for node in (node for scope in scopes for node in scope.values()):
         if isinstance(node, RepeatedTemplate):
             ignored.setdefault(node.block, set()).update(node.carry)
-            for name in spec.blocks.keys() & {*node.instead.values()} - {node.block}:
+            for name in spec.blocks.keys() & {*node.instead.values()}:
                 template = spec.blocks[name]
                 wires = (wire for inner in template.nodes.values() for wire in inner.in_.values())
                 ignored.setdefault(name, set()).update(template.inputs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -144,6 +145,7 @@ class _Writer:
         for node in nodes:
             model = self._held(node)
             used += [model] if model else [body for _, body, _ in node.insides()]
+        self.idle = _with_idle_inputs([node for node in nodes if isinstance(node, RepeatNode)])
         taken = {_word(template) for template in used}
         assigned: set[str] = set()
         for template in used:
@@ -189,6 +191,10 @@ class _Writer:
         if not isinstance(node, RepeatNode):
             return {"use": name, **more, "in": wires}
         others = {str(i): self.names[id(body)] for i, body in sorted(node.instead.items())}
+        if id(node.body) in self.idle and not node.share:
+            # The template replaces one that is gone: as its own replacement, it still is valid.
+            others[next(str(i) for i, body in node.copies() if body is node.body)] = name
+            others = dict(sorted(others.items(), key=lambda copy: int(copy[0])))
         ports = {"carry": sorted(node.carry), "collect": sorted(node.collect)}
         options = {"share": node.share, "instead": others}
         fields = {key: value for key, value in {**ports, **options, **more}.items() if value}
@@ -210,6 +216,27 @@ class _Writer:
             fill = {slot: self.part(inner) for slot, inner in sorted(part.fill.items())}
             written["fill"] = fill
         return written
+
+
+def _with_idle_inputs(repeats: Sequence[RepeatNode]) -> set[int]:
+    """Return the ids of the templates of repeats with an input that is neither read nor excused.
+
+    As in a spec, a copy that replaces others may ignore inputs, and the others may ignore those
+    that it reads or that are carried.
+    """
+    excused: dict[int, set[str]] = {id(node.body): set() for node in repeats}
+    for node in repeats:
+        excused[id(node.body)].update(node.carry, *map(_reads, node.instead.values()))
+        excused |= {id(other): {*other.inputs} for other in node.instead.values()}
+    idle = (
+        node.body.inputs.keys() - _reads(node.body) - excused[id(node.body)] for node in repeats
+    )
+    return {id(node.body) for node, inputs in zip(repeats, idle, strict=True) if inputs}
+
+
+def _reads(scope: Scope) -> set[str]:
+    """Return the values that nodes and outputs of a scope read."""
+    return {*scope.outputs.values()}.union(*(node.wires.values() for node in scope.nodes))
 
 
 def _init(scope: Scope) -> list[Json]:
@@ -248,8 +275,9 @@ def is_part(record: Json) -> bool:
 def stack_of(record: Json) -> Json:
     """Return the use of a template in one form, repeated or not."""
     block = record.get("block", record.get("use"))
+    others = {index: name for index, name in record.get("instead", {}).items() if name != block}
     settings = {key: record[key] for key in REPEAT_KEYS if key in record}
-    return {"block": block, "instead": record.get("instead", {}), **settings}
+    return {"block": block, "instead": others, **settings}
 
 
 def numbered(stack: Json) -> bool:

@@ -14,7 +14,6 @@ from ...graphs.ir.graph import (
     Graph,
     Node,
     Part,
-    RepeatNode,
     Scope,
     TemplateNode,
     TemplatePart,
@@ -142,7 +141,7 @@ class _Tracer:
             if not is_expression(key)
             for index in selected_copies(key, full["repeat"])
         }
-        bodies = node.instead if isinstance(node, RepeatNode) else {}
+        bodies = dict(node.copies())
         for index, template in full["instead"].items():
             used = bodies[int(index)].name
             rules = [key for key in written if is_expression(key) and written[key] == used]

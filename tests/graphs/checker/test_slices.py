@@ -151,3 +151,84 @@ def test_a_template_of_all_copies_need_not_read_what_they_carry() -> None:
     assert "instead" not in canonical(graph)["nodes"]["stack"]
     _, findings = analyse(loaded(canonical(graph)).form, registry())
     assert findings == []
+
+
+def ignoring(instead: dict[str, str], count: int = 2) -> dict[str, Any]:
+    """Return a spec with a stack of copies of which only the template `reads` reads `m`."""
+
+    def layer(formula: str, *ports: str) -> dict[str, Any]:
+        node = {"use": "elementwise@1", "params": {"y": formula}, "in": {p: p for p in ports}}
+        inputs = {"x": "f[B T d]", "m": "f[B T d]"}
+        return {"inputs": inputs, "outputs": {"x": "times.y"}, "nodes": {"times": node}}
+
+    wires = {"x": "x", "m": "m"}
+    return {
+        "format": 1,
+        "name": "ignoring",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 4]", "m": "f[B T 4]"},
+        "outputs": {"y": "stack.x"},
+        "blocks": {
+            "reads": layer("x + m", "x", "m"),
+            "double": layer("2 * x", "x"),
+            "triple": layer("3 * x", "x"),
+        },
+        "nodes": {
+            "stack": {"repeat": count, "block": "reads", "carry": ["x"], "in": wires}
+            | {"instead": instead}
+        },
+    }
+
+
+def nested(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a spec with its stack inside the copies of another."""
+    ports = {"inputs": {"x": "f[B T d]", "m": "f[B T d]"}, "outputs": {"x": "stack.x"}}
+    outer = {"repeat": 3, "block": "outer", "carry": ["x"], "in": {"x": "x", "m": "m"}}
+    blocks = spec["blocks"] | {"outer": ports | {"nodes": spec["nodes"]}}
+    return spec | {"blocks": blocks, "nodes": {"outer": outer}, "outputs": {"y": "outer.x"}}
+
+
+def beside(spec: dict[str, Any], **kind: Any) -> dict[str, Any]:
+    """Return a spec that uses `double` at another width as well."""
+    inputs = {"wide_x": "f[B T 6]", "wide_m": "f[B T 6]"}
+    more = {**kind, "in": {"x": "wide_x", "m": "wide_m"}}
+    return spec | {
+        "inputs": spec["inputs"] | inputs,
+        "outputs": {"y": "stack.x", "wide": "more.x"},
+        "nodes": spec["nodes"] | {"more": more},
+    }
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ignoring({":": "double"}) | {"blocks": {**ignoring({})["blocks"], "triple": None}},
+        ignoring({"::2": "double", "1::2": "triple"}, 4),
+        nested(ignoring({":1": "triple", "1:": "double"})),
+        beside(ignoring({"0": "double", "2": "triple"}, 3), repeat=2, block="double", carry=["x"]),
+    ],
+    ids=["all", "two groups", "nested", "another width"],
+)
+def test_the_full_form_may_ignore_what_a_template_that_is_gone_read(spec: dict[str, Any]) -> None:
+    """No copy is left that reads the wire, which is there nevertheless."""
+    spec["blocks"] = {name: block for name, block in spec["blocks"].items() if block}
+    graph, findings = analyse(loaded(spec).form, registry())
+    assert graph is not None, findings
+
+    again, findings = analyse(loaded(canonical(graph)).form, registry())
+
+    assert findings == []
+    assert again is not None
+    assert canonical(again) == canonical(graph)
+
+
+def test_a_checkpoint_may_hold_a_template_that_ignores_an_input() -> None:
+    """Its spec was valid, with the repeat that excused the template at another width."""
+    spec = beside(ignoring({"0": "double", "2": "triple"}, 3), use="double")
+    graph, findings = analyse(loaded(spec).form, registry())
+    assert graph is not None, findings
+
+    again, findings = analyse(loaded(canonical(graph)).form, registry(), checked=True)
+
+    assert again is not None, findings
+    assert canonical(again) == canonical(graph)
