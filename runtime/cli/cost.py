@@ -130,10 +130,9 @@ def _of_a_spec(
     json_: bool,  # noqa: FBT001 - as above
 ) -> None:
     """Print the costs of a spec by node, and plot them if a file is named."""
-    from ..analysis.cost_plot import check_png, plot_costs
-    from ..analysis.measure import measure
-
     if out:
+        from ..analysis.cost_plot import check_png, plot_costs
+
         check_png(Path(out))
     graph = graph_of(load(spec, overrides))
     sizes = read_sizes(graph, axes)
@@ -141,17 +140,21 @@ def _of_a_spec(
     cache = state_by_node(graph, sizes, BYTES[precision])
     if out:
         plot_costs(costs, cache, Path(out))
+    if measured:
+        from ..analysis.measure import measure
+
+        profile = measure(graph, sizes, precision)
     if json_:
         report = {**costs.as_json(), "precision": precision}
         report |= {"cache_bytes": sum(cache.values()), "cache": cache}
         if measured:
-            report["measured"] = measure(graph, sizes, precision).as_json()
+            report["measured"] = profile.as_json()
         print(json.dumps(report, indent=2, ensure_ascii=False))
     else:
         unknown = blocks_without_formula(graph)
         print(render(costs, cache, precision, graph.step_axis, unknown))
         if measured:
-            print(f"\n{render_measured(costs, measure(graph, sizes, precision))}")
+            print(f"\n{render_measured(costs, profile)}")
         if out:
             print(f"plotted  {out}")
 

@@ -148,7 +148,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _open_streams()
     words = completed(sys.argv[1:] if arguments is None else arguments)
     try:
-        load_commands(words[0] if words else "")
+        if words[:1] != ["--version"]:
+            load_commands(words[0] if words else "")
         _built(*app.registered_commands, *app.registered_groups)(words, prog_name="weft")
     except InputError as error:
         terminal.show_error(error)

@@ -14,8 +14,6 @@ from pydantic import Field
 
 from ...specs.findings import InputError
 from ..checkpoint.manifest import weights_digest
-from ..compile.decoder import passes_of, use_passes
-from ..decode.shortlist.table import Measurement, Shortlist
 from ..metrics.text import Bleu
 from .common import terminal
 from .common.command import DECODING, command, wrong
@@ -229,8 +227,6 @@ def _made(
 
 def _unchecked(shortlist: Shortlist) -> Shortlist:
     """Return a shortlist that says that it was not measured on purpose."""
-    from dataclasses import replace
-
     return replace(shortlist, about=shortlist.about.model_copy(update={"unchecked": True}))
 
 
@@ -288,6 +284,9 @@ def measured(
     Raises:
         InputError: the model cannot decode with a shortlist.
     """
+    from ..compile.decoder import passes_of, use_passes
+    from ..decode.shortlist.table import Measurement
+
     metric = _bleu(model)
     before = passes_of(model.module)
     scores = []

@@ -294,19 +294,23 @@ def shipped_lines(shipped: Mapping[str, str], package: str) -> Iterator[tuple[st
 def installed_lines(group: str) -> Iterator[tuple[str, str]]:
     """Yield the name and the description of each implementation that an installed package adds.
 
-    One that cannot be imported is described by its error.
+    One that cannot be imported is described by its error.  Those of Weft's extensions are not
+    imported, which may load torch.
 
     Args:
         group: entry-point group, such as `weft.metrics`.
     """
     for point in points_of(group):
+        package = package_of(point)
+        if package == "weft":
+            yield from shipped_lines({point.name: point.value}, package)
+            continue
         try:
             text = _sentence(point.load().__doc__)
         except Exception as error:  # noqa: BLE001 - the list shows what a plug-in raises
             first = str(error).partition("\n")[0]
             text = f"cannot be imported: {type(error).__name__}: {first:.200}"
-        package = package_of(point)
-        yield point.name, text if package == "weft" else f"{text} (from {package})"
+        yield point.name, f"{text} (from {package})"
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ....plugin import Vocabulary, lacking, longest_source
+from .... import plugin
 from ..trees.linearization import WORD
 from ..trees.reader import source_text
 from ..trees.trees import Leaf, Tree
@@ -71,7 +71,7 @@ def tagged(sentence: Sentence, tags: Sequence[str]) -> list[Leaf]:
 
 def by_length(
     sentences: Sequence[Sentence],
-    source: Vocabulary,
+    source: plugin.Vocabulary,
     warn: Warn | None,
     start: int,
     positions: int | None,
@@ -86,13 +86,15 @@ def by_length(
         positions: number of positions of the models; None if unlimited.
     """
     texts = [source_text(leaf.word for leaf in sentence) for sentence in sentences]
-    rows, most = [], longest_source(LONGEST_SOURCE, positions)
+    rows, most = [], plugin.longest_source(LONGEST_SOURCE, positions)
     for index, ids in enumerate(source.encode_many(texts)):
         if not sentences[index]:
             continue
         if len(ids) > most and warn is not None:
             warn(start + index + 1, f"truncated from {len(ids)} to {most} tokens")
-        if warn is not None and (problem := lacking(source, texts[index], ids, "the sentence")):
+        if warn is not None and (
+            problem := plugin.lacking(source, texts[index], ids, "the sentence")
+        ):
             warn(start + index + 1, problem)
         rows.append((index, ids[:most]))
     return sorted(rows, key=lambda row: -len(row[1]))

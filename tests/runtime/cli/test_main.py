@@ -347,17 +347,32 @@ def test_a_run_is_drawn_with_its_own_sizes(tmp_path: Path) -> None:
 
 @pytest.mark.integration
 def test_spec_commands_load_no_torch() -> None:
-    """Checking, showing and drawing to DOT start fast without torch."""
+    """What reads and draws specs starts fast without torch, and so does the help."""
+    lines = ["check transformer-base", "show transformer-tiny", "expand transformer-big"]
+    lines += ["cost transformer-tiny", "blocks linear", "list", "--help", "schema run"]
     code = (
         "import sys; from weft.runtime.cli.main import main; "
-        "codes = [main(['check', 'transformer-base']), main(['show', 'transformer-tiny']), "
-        "main(['expand', 'transformer-big']), main(['blocks', 'linear'])]; "
+        f"codes = [main(line.split()) for line in {lines}]; "
         "sys.exit('torch' in sys.modules or any(codes))"
     )
 
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False)
 
     assert done.returncode == 0
+
+
+@pytest.mark.integration
+def test_the_version_is_printed_without_commands() -> None:
+    """Scripts ask for it often."""
+    code = (
+        "import sys; from weft.runtime.cli.main import main; code = main(['--version']); "
+        "sys.exit(code or any(name.startswith('weft.extensions') for name in sys.modules))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"weft ")
 
 
 @pytest.mark.integration
