@@ -200,7 +200,8 @@ def multiply_integers() -> Packer:
 
     def pack(rounded_OI: Tensor, scale_O: Tensor) -> Product:
         def product(x_RI: Tensor) -> Tensor:
-            return (x_RI.double() @ rounded_OI.double().T * scale_O.double()).float()
+            integers_RI = (127 * x_RI.double()).round().nan_to_num()
+            return (integers_RI @ rounded_OI.double().T * scale_O.double() / 127).float()
 
         return product
 

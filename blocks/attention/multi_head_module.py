@@ -478,8 +478,7 @@ class Attention(Parts):
 
     def _split(self, x: Tensor, heads: int) -> Tensor:
         """Reshape [B, T, H * K] to [B, H, T, K]."""
-        x_BTHK: Tensor = x.unflatten(-1, (heads, -1))
-        return x_BTHK.transpose(1, 2)
+        return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
 
     def _merge(
         self,

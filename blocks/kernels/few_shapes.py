@@ -43,8 +43,11 @@ def in_bfloat16(*operands: Tensor) -> bool:
     # Checked first: a compiler would create separate graphs for few and for many rows.
     if torch.compiler.is_compiling() or operands[0].device.type != "cpu":
         return False
+    autocast = torch.is_autocast_enabled("cpu")
+    if not autocast and operands[0].dtype != torch.bfloat16:  # usually, at each step of decoding
+        return False
     dtypes = {operand.dtype for operand in operands}
-    if torch.is_autocast_enabled("cpu"):
+    if autocast:
         half = torch.get_autocast_dtype("cpu") == torch.bfloat16
         half = half and dtypes <= {torch.float32, torch.bfloat16}
     else:

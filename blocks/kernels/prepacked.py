@@ -24,7 +24,7 @@ import abc
 import functools
 import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from . import processor
-from .linear import LinearMap, linear
+from .linear import JoinableMap, LinearMap, linear
 
 _LIBRARY = torch.library.Library("weft", "DEF")
 _LIBRARY.define("packed_linear(Tensor x, Tensor place, SymInt width, ScalarType dtype) -> Tensor")
@@ -42,8 +42,12 @@ _PLACES: weakref.WeakValueDictionary[int, InferenceLinear] = weakref.WeakValueDi
 _counted = itertools.count()
 
 
-class InferenceLinear(nn.Module, abc.ABC):
+class InferenceLinear(nn.Module, JoinableMap, abc.ABC):
     """A linear map for inference only, with its matrix in another form besides its weights."""
+
+    _packed: Any = None
+    _joined: tuple[tuple[Any, ...], Any] | None = None
+    """This map and those that are one product with it, and their matrices in the other form."""
 
     def __init__(self, in_features: int, out_features: int, dtype: torch.dtype) -> None:
         """Create the map; it gets its weights from another module, and packs them once.
@@ -71,33 +75,88 @@ class InferenceLinear(nn.Module, abc.ABC):
             return y
         return self.multiply(x)
 
-    @abc.abstractmethod
     def multiply(self, x: Tensor) -> Tensor:
         """Run the product; pack the matrix before the first one."""
+        if self._packed is None:
+            self._packed = self.pack([self])
+        return self.product(x, self._packed)
+
+    def joined(self, x: Tensor, maps: tuple[Any, ...]) -> Sequence[Tensor]:
+        """Run one product for several maps, whose matrices are packed together at the first one.
+
+        For few rows it takes little longer than one of the maps.
+        """
+        if torch.compiler.is_compiling():
+            return tuple(linear(x) for linear in maps)
+        packed_maps = self._joined
+        if packed_maps is None or packed_maps[0] != maps:
+            packed_maps = self._joined = maps, self.pack(maps)
+        y = self.product(x, packed_maps[1])
+        return y.split_with_sizes([linear.out_features for linear in maps], -1)
+
+    def repack(self) -> None:
+        """Pack the matrix again before the next product, because the weights have changed.
+
+        So must the maps joined with it.
+        """
+        self._packed, self._joined = None, None
 
     @abc.abstractmethod
-    def repack(self) -> None:
-        """Pack the matrix again before the next product, because the weights have changed."""
+    def pack(self, maps: Sequence[Any]) -> Any:
+        """Return the matrices of maps of the same input, and their biases, for `product`."""
+
+    @abc.abstractmethod
+    def product(self, x: Tensor, packed: Any) -> Tensor:
+        """Return the product of x [..., I] with what `pack` returned, [..., O]."""
 
     def extra_repr(self) -> str:
         """Return the sizes and the dtype for the printed module."""
         return f"{self.in_features}, {self.out_features}, {self.dtype}"
 
 
+def weight_and_bias(maps: Sequence[InferenceLinear]) -> tuple[Tensor, Tensor | None]:
+    """Return the weights of maps of the same input below each other, and their biases, if any."""
+    weight_OI = torch.cat([linear.weight.detach() for linear in maps if linear.weight is not None])
+    if all(linear.bias is None for linear in maps):
+        return weight_OI, None
+    biases = [
+        weight_OI.new_zeros(linear.out_features) if linear.bias is None else linear.bias.detach()
+        for linear in maps
+    ]
+    return weight_OI, torch.cat(biases)
+
+
 class PackedLinear(InferenceLinear):
     """A linear map with a prepacked matrix, in the dtype of its outputs."""
 
-    _packed: tuple[Tensor, Tensor | None] | None = None
-
     def multiply(self, x: Tensor) -> Tensor:
-        """Run the prepacked product."""
-        rows = x.numel() // self.in_features
-        if rows == 1 and self.dtype == torch.float32 and one_row_by_mkl():
+        """Run the product, of one row by MKL where that is faster."""
+        if self._by_mkl(x):
             assert self.weight is not None  # noqa: S101 - set with the weights of the model
             return F.linear(x.float(), self.weight, self.bias)
-        if self._packed is None:
-            self._packed = self._reordered()
-        matrix, bias = self._packed
+        return super().multiply(x)
+
+    def joined(self, x: Tensor, maps: tuple[Any, ...]) -> Sequence[Tensor]:
+        """Run one product for several maps, or one for each by MKL."""
+        if self._by_mkl(x) and not torch.compiler.is_compiling():
+            return tuple(linear(x) for linear in maps)
+        return super().joined(x, maps)
+
+    def _by_mkl(self, x: Tensor) -> bool:
+        """Return whether MKL multiplies x faster than oneDNN, with a packed matrix or without."""
+        one_row = x.numel() == self.in_features and self.dtype == torch.float32
+        return one_row and one_row_by_mkl(torch.get_num_threads())
+
+    def pack(self, maps: Sequence[InferenceLinear]) -> tuple[Tensor, Tensor | None]:
+        """Return the prepacked matrix and the bias, at the cost of one product and a copy."""
+        weight_OI, bias_O = weight_and_bias(maps)
+        matrix = _ops()._reorder_linear_weight(weight_OI.to(self.dtype), None)  # noqa: SLF001
+        return matrix, None if bias_O is None else bias_O.to(self.dtype)
+
+    def product(self, x: Tensor, packed: tuple[Tensor, Tensor | None]) -> Tensor:
+        """Run the prepacked product."""
+        matrix, bias = packed
+        rows = x.numel() // self.in_features
         padded = recurring(rows)
         if padded == rows:
             operand = x.to(self.dtype)
@@ -106,27 +165,17 @@ class PackedLinear(InferenceLinear):
             operand[:rows] = x.reshape(rows, self.in_features)
             operand[rows:] = 0.0
         y: Tensor = _ops()._linear_pointwise(operand, matrix, bias, "none", [], "")  # noqa: SLF001 - torch has no public API for it
-        return y if padded == rows else y[:rows].view(*x.shape[:-1], self.out_features)
-
-    def repack(self) -> None:
-        """Reorder the matrix again before the next product."""
-        self._packed = None
-
-    def _reordered(self) -> tuple[Tensor, Tensor | None]:
-        """Return the prepacked matrix and the bias, at the cost of one product and a copy."""
-        assert self.weight is not None  # noqa: S101 - set with the weights of the model
-        matrix = _ops()._reorder_linear_weight(self.weight.detach().to(self.dtype), None)  # noqa: SLF001
-        return matrix, None if self.bias is None else self.bias.detach().to(self.dtype)
+        return y if padded == rows else y[:rows].view(*x.shape[:-1], y.size(-1))
 
 
 @functools.cache
-def one_row_by_mkl() -> bool:
+def one_row_by_mkl(threads: int) -> bool:
     """Return whether MKL multiplies one row in float32 faster than oneDNN, packed or not.
 
-    It does without AVX-512; with several rows, oneDNN's packed product is faster for wide matrices
-    (microseconds in docs/results.md).
+    It does with one thread and without AVX-512; it uses no further threads, and with several rows,
+    oneDNN's packed product is faster for wide matrices (microseconds in docs/results.md).
     """
-    return torch.backends.mkl.is_available() and not processor.has("AVX-512")
+    return threads == 1 and torch.backends.mkl.is_available() and not processor.has("AVX-512")
 
 
 def recurring(rows: int) -> int:

@@ -23,8 +23,7 @@ product in bfloat16, for 1, 4, 64 and 256 rows:
 - 512 x 32,000: 678, 686, 7,662, 43,789; 1,314, 1,106, 7,038, 23,902; 1,880, 1,688, 10,378, 38,093.
 
 So there, `by_rows` computes wide products of many rows by oneDNN and all others by FBGEMM.  Both
-give the same bits, so that a row does not depend on the number of rows.  Inputs are rounded before,
-since the libraries round values next to a half differently.
+give the same bits, so that a row does not depend on the number of rows.
 
 Axes: R rows, I input width, O output width.
 """
@@ -40,8 +39,7 @@ import torch
 from torch import Tensor, nn
 
 from . import processor
-from .linear import JoinableMap
-from .prepacked import InferenceLinear, exchange_linear
+from .prepacked import InferenceLinear, exchange_linear, weight_and_bias
 
 LEVELS: Final = 127
 """The largest integer of inputs, which are from -127 to 127."""
@@ -50,7 +48,7 @@ WEIGHT_LEVELS: Final = (127, 64)
 ZERO: Final = 128
 """The unsigned integer that stands for 0 in inputs."""
 Product = Callable[[Tensor], Tensor]
-"""Maps integers x [R, I] in float32, from -127 to 127, to x W^T [R, O] in float32."""
+"""Maps x [..., I] in float32, from -1 to 1, to x W^T [..., O] in float32, with x rounded."""
 MANY: Final = 64
 """Least number of rows of a wide product that oneDNN computes."""
 WIDE: Final = 8192
@@ -90,26 +88,23 @@ def fbgemm(rounded_OI: Tensor, scale_O: Tensor) -> Product:
     # torch looks for fakes among the arguments, in Python, which takes a sixth of a small product.
     multiply = getattr(operator, "_op", operator)
 
-    def product(x_RI: Tensor) -> Tensor:
-        y_RO: Tensor = multiply(x_RI, 1.0, ZERO, packed)
-        return y_RO
-
-    return product
+    return lambda x: multiply(x, 1 / LEVELS, ZERO, packed)
 
 
 def onednn(rounded_OI: Tensor, scale_O: Tensor) -> Product:
     """Return the product by oneDNN; see `Packer`."""
     ops: Any = torch.ops.onednn
     matrix = ops.qlinear_prepack(rounded_OI, None)
-    zero_O = torch.zeros(len(scale_O), dtype=torch.int32)
+    zero_O, scale_O = torch.zeros(len(scale_O), dtype=torch.int32), scale_O * (1 / LEVELS)
+    zero = torch.tensor(float(ZERO))
     extra: tuple[Any, ...] = (None, 1.0, 0, torch.float32, "none", [], "")
 
-    def product(x_RI: Tensor) -> Tensor:
-        signed_RI = x_RI.to(torch.int8)
-        # Adds ZERO: oneDNN multiplies signed inputs by its reference loop if there is no AMX.
-        rounded_RI = signed_RI.view(torch.uint8).bitwise_xor_(ZERO)
-        y_RO: Tensor = ops.qlinear_pointwise(rounded_RI, 1.0, ZERO, matrix, scale_O, zero_O, *extra)
-        return y_RO
+    def product(x: Tensor) -> Tensor:
+        # Unsigned: oneDNN multiplies signed inputs by its reference loop if there is no AMX.
+        # FBGEMM, too, adds ZERO before it rounds.
+        unsigned = torch.add(zero, x, alpha=LEVELS).round_().to(torch.uint8)
+        y: Tensor = ops.qlinear_pointwise(unsigned, 1.0, ZERO, matrix, scale_O, zero_O, *extra)
+        return y
 
     return product
 
@@ -120,7 +115,8 @@ def by_rows(rounded_OI: Tensor, scale_O: Tensor) -> Product:
     if len(rounded_OI) < WIDE:
         return few
     many = onednn(rounded_OI, scale_O)
-    return lambda x_RI: many(x_RI) if x_RI.size(0) >= MANY else few(x_RI)
+    least = MANY * rounded_OI.size(1)
+    return lambda x: many(x) if x.numel() >= least else few(x)
 
 
 class Library(NamedTuple):
@@ -153,13 +149,13 @@ def _is_exact(pack: Packer, levels: int) -> bool:
     signs_O = torch.where(torch.arange(48) % 3 > 0, 1, -1)
     rounded_OI = (levels * signs_O[:, None]).expand(48, 96).to(torch.int8).contiguous()
     ones_I = torch.ones(96)
-    x_RI = (LEVELS * torch.stack([ones_I, -ones_I, torch.linspace(-1, 1, 96)])).round()
+    x_RI = torch.stack([ones_I, -ones_I, (LEVELS * torch.linspace(-1, 1, 96)).round() / LEVELS])
     try:
         product_RO = pack(rounded_OI, torch.full((48,), 1 / levels))(x_RI)
     except (AttributeError, NotImplementedError, RuntimeError):  # another version or build of torch
         return False
     expected_RO = x_RI.sum(1, keepdim=True) * signs_O
-    return bool((product_RO - expected_RO).abs().max() < 0.1)  # noqa: PLR2004 - sums of integers
+    return bool((product_RO - expected_RO).abs().max() < 0.1 / LEVELS)  # sums of integers
 
 
 TINY: Final = 1e-30
@@ -172,61 +168,34 @@ LEAST: Mapping[tuple[str, torch.dtype], int] = {
 }
 """Smallest number of weights of a matrix that is multiplied in int8, by the library of its products
 and the dtype of the other matrices."""
-_Packed = tuple[Product, Tensor]
-"""A product with a rounded matrix, and the bias, [O], in float32."""
+_Packed = tuple[Product, Tensor | None]
+"""A product with a rounded matrix, and the bias, [O], in float32, if there is one."""
 
 
-class Int8Linear(InferenceLinear, JoinableMap):
-    """A linear map that rounds its matrix and its inputs to int8."""
+class Int8Linear(InferenceLinear):
+    """A linear map that rounds its matrix and its inputs to int8.
 
-    _packed: _Packed | None = None
-    _joined: tuple[tuple[Int8Linear, ...], _Packed] | None = None
-    """This map and those that are one product with it, and the product."""
+    Joined maps round their input once.
+    """
 
-    def multiply(self, x: Tensor) -> Tensor:
+    def pack(self, maps: Sequence[InferenceLinear]) -> _Packed:
+        """Return the product with the rounded matrices of maps, and the biases."""
+        chosen = library()
+        assert chosen is not None  # noqa: S101 - see `quantize`
+        weight_OI, bias_O = weight_and_bias(maps)
+        product = chosen.pack(*rounded(weight_OI, chosen.levels))
+        return product, None if bias_O is None else bias_O.float()
+
+    def product(self, x: Tensor, packed: _Packed) -> Tensor:
         """Run the product of the rounded operands."""
-        if self._packed is None:
-            self._packed = _pack([self])
-        return _multiply(x, self._packed, self.dtype)
-
-    def joined(self, x: Tensor, maps: tuple[Int8Linear, ...]) -> Sequence[Tensor]:
-        """Run one product for several maps, whose matrices are packed together at the first one.
-
-        Its inputs are rounded once, and for few rows it takes little longer than one of the maps.
-        """
-        if torch.compiler.is_compiling():
-            return tuple(linear(x) for linear in maps)
-        packed_maps = self._joined
-        if packed_maps is None or packed_maps[0] != maps:
-            packed_maps = self._joined = maps, _pack(maps)
-        y = _multiply(x, packed_maps[1], self.dtype)
-        return torch.split(y, [linear.out_features for linear in maps], -1)
-
-    def repack(self) -> None:
-        """Round the matrix again before the next product; so must the maps joined with it."""
-        self._packed, self._joined = None, None
-
-
-def _pack(maps: Sequence[Int8Linear]) -> _Packed:
-    """Return the product with the rounded matrices of maps of the same input, and the biases."""
-    chosen = library()
-    weights = [linear.weight.detach() for linear in maps if linear.weight is not None]
-    assert chosen is not None and len(weights) == len(maps)  # noqa: S101, PT018 - see `quantize`
-    pairs = ((linear.bias, linear.out_features) for linear in maps)
-    biases = [
-        torch.zeros(width) if bias is None else bias.detach().float() for bias, width in pairs
-    ]
-    return chosen.pack(*rounded(torch.cat(weights), chosen.levels)), torch.cat(biases)
-
-
-def _multiply(x: Tensor, packed: _Packed, dtype: torch.dtype) -> Tensor:
-    """Return the product of x [..., I], rounded, and a packed matrix, [..., O]."""
-    product, bias_O = packed
-    x_RI = x.detach().reshape(-1, x.size(-1)).float()
-    scale_R1 = x_RI.abs().amax(1, keepdim=True).mul_(1 / LEVELS).clamp_(min=TINY)
-    sum_RO = product((x_RI / scale_R1).round_())
-    y_RO = torch.addcmul(bias_O, sum_RO, scale_R1, out=sum_RO).to(dtype)
-    return y_RO.view(*x.shape[:-1], bias_O.size(0))
+        product, bias_O = packed
+        if x.dtype != torch.float32:
+            x = x.float()
+        # A row of zeros gives 0 / 0 = NaN, which is rounded to some integer and multiplied by 0.
+        peak = x.abs().amax(-1, keepdim=True)
+        y = product(x / peak)
+        y = y.mul_(peak) if bias_O is None else torch.addcmul(bias_O, y, peak, out=y)
+        return y if self.dtype == torch.float32 else y.to(self.dtype)
 
 
 def rounded(weight_OI: Tensor, levels: int) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ shares the weights of the model, which itself does not change.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -106,21 +106,22 @@ class Decoder:
             InputError: products in int8 or a shortlist were requested, but this model, processor
                 or version of torch cannot compute them.
         """
-        skipped = self.passes.without
+        skipped, parameters = self.passes.without, list(model.parameters())
+        on_cpu = _on_cpu(parameters)
         quantizes = self.passes.quantize == "int8" and not model.training
         selects = self.passes.shortlist is not None and not model.training
         passes = DecodePasses(
-            unpad="unpad" not in skipped and _on_cpu(model),
+            unpad="unpad" not in skipped and on_cpu,
             shortlisted=selects,
-            quantized=_quantized(model, dtype) if quantizes else None,
-            prepacked=None if "prepack" in skipped else _prepacked(model, dtype),
+            quantized=_quantized(parameters, dtype) if quantizes else None,
+            prepacked=None if "prepack" in skipped else _prepacked(parameters, dtype),
             compiled=self.steps.may_compile,
         )
         if model.training or passes == DecodePasses():
             return model
-        if selects and not _on_cpu(model):
+        if selects and not on_cpu:
             raise no_shortlist("the model is not on the CPU", "choose the device cpu")
-        weights = _weights(model)
+        weights = _weights(parameters)
         modules = tuple(model.modules())
         decoding = self._modules.get(passes)
         if decoding is not None and not decoding.belongs_to(modules):
@@ -178,7 +179,7 @@ def use_passes(model: nn.Module, passes: Passes, dtype: torch.dtype = torch.floa
         pays, reason = _int8_pays(model, dtype)
         passes = replace(passes, quantize="int8" if pays else "none")
         steps_of(model).log(f"quantize: {passes.quantize}, {reason}")
-    if passes != Passes() and not _on_cpu(model):
+    if passes != Passes() and not _on_cpu(model.parameters()):
         option = "quantize" if passes.quantize != "none" else "without"
         raise InputError(
             "the passes of decoding are for models on the CPU",
@@ -200,7 +201,7 @@ def use_passes(model: nn.Module, passes: Passes, dtype: torch.dtype = torch.floa
 
 def _int8_pays(model: nn.Module, dtype: torch.dtype) -> tuple[bool, str]:
     """Return whether a model decodes faster in int8, and the reason."""
-    if not _on_cpu(model):
+    if not _on_cpu(model.parameters()):
         return False, "the model is not on the CPU"
     if (graph := program_of(model).graph).step_axis is None:
         return False, f"'{graph.name}' does not decode step by step"
@@ -224,7 +225,7 @@ def refuse_shortlist(model: nn.Module) -> None:
             f"the logits of '{graph.name}' are not those of a linear map without LoRA that nothing"
             " else reads"
         )
-    if not _on_cpu(model):
+    if not _on_cpu(model.parameters()):
         raise no_shortlist("the model is not on the CPU", "choose the device cpu")
 
 
@@ -288,35 +289,33 @@ def _kind(module: nn.Module) -> type:
     return next(kind for kind in kinds if not kind.__module__.startswith(PREFIX))
 
 
-def _on_cpu(model: nn.Module) -> bool:
+def _on_cpu(parameters: Iterable[nn.Parameter]) -> bool:
     """Return whether counting tokens does not wait for a device."""
-    return all(parameter.device.type == "cpu" for parameter in model.parameters())
+    return all(parameter.is_cpu for parameter in parameters)
 
 
-def _prepacked(model: nn.Module, dtype: torch.dtype) -> Prepacked | None:
-    """Return the dtype in which the matrices of a model can be prepacked; None if they cannot."""
-    weights = list(model.parameters())
-    are_plain = all(
-        type(weight) is nn.Parameter and weight.device.type == "cpu" for weight in weights
+def _are_plain(parameters: Sequence[nn.Parameter]) -> bool:
+    """Return whether these are ordinary weights in float32 on the CPU."""
+    return bool(parameters) and all(
+        type(weight) is nn.Parameter and weight.is_cpu and weight.dtype == torch.float32
+        for weight in parameters
     )
-    if not weights or not are_plain or weights[0].dtype != torch.float32:
-        return None
-    if torch.is_grad_enabled() or not can_pack(dtype):
+
+
+def _prepacked(parameters: Sequence[nn.Parameter], dtype: torch.dtype) -> Prepacked | None:
+    """Return the dtype in which the matrices of a model can be prepacked; None if they cannot."""
+    if torch.is_grad_enabled() or not _are_plain(parameters) or not can_pack(dtype):
         return None
     return _DTYPES[dtype]
 
 
-def _quantized(model: nn.Module, dtype: torch.dtype) -> Prepacked:
+def _quantized(parameters: Sequence[nn.Parameter], dtype: torch.dtype) -> Prepacked:
     """Return the dtype of the outputs of products in int8.
 
     Raises:
         InputError: they are not possible.
     """
-    weights = list(model.parameters())
-    are_plain = all(
-        type(weight) is nn.Parameter and weight.device.type == "cpu" for weight in weights
-    )
-    if not weights or not are_plain or weights[0].dtype != torch.float32 or dtype not in _DTYPES:
+    if not _are_plain(parameters) or dtype not in _DTYPES:
         raise no_int8("the weights are not plain float32 tensors on the CPU")
     if torch.is_grad_enabled():
         raise no_int8("they have no gradients")
@@ -327,8 +326,7 @@ def _quantized(model: nn.Module, dtype: torch.dtype) -> Prepacked:
     return _DTYPES[dtype]
 
 
-def _weights(model: nn.Module) -> _Weights:
-    parameters = model.parameters()
+def _weights(parameters: Sequence[nn.Parameter]) -> _Weights:
     return steps_made(), tuple(
         (id(parameter), parameter.data_ptr(), version_of(parameter)) for parameter in parameters
     )

@@ -47,7 +47,7 @@ def test_a_product_is_that_of_the_integers(pack: Packer) -> None:
     scale_O = torch.rand(33) + 0.5
     integers_RI = torch.randint(-127, 128, (9, 70))
 
-    found_RO = pack(rounded_OI, scale_O)(integers_RI.float())
+    found_RO = pack(rounded_OI, 127 * scale_O)(integers_RI / 127)
 
     expected_RO = (integers_RI @ rounded_OI.long().T).double() * scale_O.double()
     torch.testing.assert_close(found_RO.double(), expected_RO, rtol=1e-6, atol=1e-4)
@@ -64,7 +64,7 @@ def test_products_of_few_and_of_many_rows_have_the_same_bits(
     most = levels_of(fbgemm)
     scale_O = torch.rand(40)
     rounded_OI = torch.randint(-most, most + 1, (40, 600), dtype=torch.int8)
-    x_RI = torch.randint(-127, 128, (300, 600)).float()
+    x_RI = torch.rand(300, 600) * 2 - 1
 
     product = by_rows(rounded_OI, scale_O)
 
@@ -78,10 +78,10 @@ def _saturating(rounded_OI: Tensor, scale_O: Tensor) -> Product:
     """Multiply as processors do that add pairs of products in 16 bits."""
 
     def product(x_RI: Tensor) -> Tensor:
-        unsigned_RI = x_RI.round().int() + 128
+        unsigned_RI = (127 * x_RI).round().int() + 128
         pairs = (unsigned_RI[:, None, :] * rounded_OI.int()).unflatten(2, (-1, 2)).sum(3)
         sums_RO = pairs.clamp(-32768, 32767).sum(2) - 128 * rounded_OI.int().sum(1)
-        return sums_RO * scale_O
+        return sums_RO * scale_O / 127
 
     return product
 
@@ -114,9 +114,11 @@ def test_sums_in_16_bits_leave_7_bits_for_the_matrix() -> None:
     """2 * 255 * 64 = 32,640 is less than 2^15; with 65 it would be 33,150."""
     assert levels_of(_saturating) == 64
     ones = torch.ones(1, 2, dtype=torch.int8)
-    x_RI = torch.full((1, 2), 127.0)
+    x_RI = torch.ones(1, 2)
 
-    exact, cut_off = (_saturating(levels * ones, torch.ones(1))(x_RI) for levels in (64, 65))
+    exact, cut_off = (
+        (127 * _saturating(levels * ones, torch.ones(1))(x_RI)).round() for levels in (64, 65)
+    )
 
     assert (exact.item(), 2 * 127 * 65 - cut_off.item()) == (2 * 127 * 64, 33_150 - 32_767)
 
@@ -162,9 +164,7 @@ def test_inputs_of_onednn_are_unsigned(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch.ops, "onednn", Recording())
 
-    found = onednn(torch.ones(4, 24, dtype=torch.int8), torch.ones(4))(
-        torch.tensor([[-127.0, 0, 127]])
-    )
+    found = onednn(torch.ones(4, 24, dtype=torch.int8), torch.ones(4))(torch.tensor([[-1.0, 0, 1]]))
 
     assert given == [(torch.uint8, 128)]
     assert found.tolist() == [[1, 128, 255]]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.nn import functional as F
+from weft.blocks.kernels import prepacked
 from weft.blocks.kernels.linear import LinearMap, linear, linear_maps, times_transposed, with_lora
-from weft.blocks.kernels.prepacked import can_pack
+from weft.blocks.kernels.prepacked import PackedLinear, can_pack
 
 needs_onednn = pytest.mark.needs("oneDNN")
 
@@ -93,6 +94,31 @@ def test_maps_of_one_input_are_one_product_in_bfloat16(*, bias: bool) -> None:
         assert gradient.dtype == torch.float32
         error = (gradient - wanted).norm() / wanted.norm()
         assert error < 1e-2
+
+
+@pytest.mark.needs("prepacking")
+@pytest.mark.parametrize("rows", [1, 3])
+@torch.no_grad()
+def test_prepacked_maps_of_one_input_are_one_product(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where not all have a bias, and after their weights have changed; MKL joins none."""
+    maps = [LinearMap(8, width, width > 4) for width in (8, 4, 12)]
+    packed = [PackedLinear(8, layer.out_features, torch.float32) for layer in maps]
+    for one, layer in zip(packed, maps, strict=True):
+        for name, parameter in layer.named_parameters():
+            one.register_parameter(name, parameter)
+    x = torch.randn(rows, 8)
+    for by_mkl in (False, True):
+        monkeypatch.setattr(prepacked, "one_row_by_mkl", lambda _, by_mkl=by_mkl: by_mkl)
+        for _ in range(2):
+            found = linear_maps(x, *packed)
+            for y, layer in zip(found, maps, strict=True):
+                torch.testing.assert_close(y, layer(x))
+                assert (y._base is found[0]._base is not None) == (rows > 1 or not by_mkl)
+            for one, layer in zip(packed, maps, strict=True):
+                layer.weight.neg_()
+                one.repack()
 
 
 @pytest.mark.parametrize("case", ["float32", "no gradients", "LoRA", "a bias", "few rows"])

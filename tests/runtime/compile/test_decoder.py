@@ -156,7 +156,7 @@ def test_products_have_few_numbers_of_rows(
 
     One row in float32 is MKL's where that is faster.
     """
-    monkeypatch.setattr(module, "one_row_by_mkl", lambda: mkl)
+    monkeypatch.setattr(module, "one_row_by_mkl", lambda _: mkl)
     linear, packed = nn.Linear(6, 5), PackedLinear(6, 5, dtype)
     for name, parameter in linear.named_parameters():
         packed.register_parameter(name, parameter)

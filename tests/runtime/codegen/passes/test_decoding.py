@@ -107,13 +107,15 @@ def test_every_shipped_model_decodes_in_int8(name: str, monkeypatch: pytest.Monk
 
 def by_definition(one: Any, x: Tensor) -> Tensor:
     """Return the product of a rounded matrix and rounded inputs, in float32."""
-    weight = on_grid(one.weight.detach())
+    library = quantized.library()
+    assert library is not None
+    weight = on_grid(one.weight.detach(), library.levels)
     return nn.functional.linear(on_grid(x), weight, one.bias)
 
 
-def on_grid(values: Tensor) -> Tensor:
-    """Return the rows of a tensor, rounded to 127 levels on either side of zero."""
-    scale = values.abs().amax(-1, keepdim=True) / 127
+def on_grid(values: Tensor, levels: int = 127) -> Tensor:
+    """Return the rows of a tensor, rounded to so many levels on either side of zero."""
+    scale = values.abs().amax(-1, keepdim=True) / levels
     return torch.where(scale > 0, (values / scale).round() * scale, values)
 
 

@@ -372,18 +372,18 @@ def test_only_the_selected_rows_are_multiplied(
 ) -> None:
     """A step computes as many logits as the list has tokens, and the matrix is packed once."""
     widths, packed = list[int](), list[int]()
-    multiply, reordered = PackedLinear.multiply, PackedLinear._reordered
+    multiply, pack = PackedLinear.multiply, PackedLinear.pack
 
     def counted(self: PackedLinear, x: Tensor) -> Tensor:
         widths.append(self.out_features)
         return multiply(self, x)
 
-    def counted_packing(self: PackedLinear) -> Any:
+    def counted_packing(self: PackedLinear, maps: Sequence[Any]) -> Any:
         packed.append(self.out_features)
-        return reordered(self)
+        return pack(self, maps)
 
     monkeypatch.setattr(PackedLinear, "multiply", counted)
-    monkeypatch.setattr(PackedLinear, "_reordered", counted_packing)
+    monkeypatch.setattr(PackedLinear, "pack", counted_packing)
     use_passes(model, Passes(shortlist=LISTS))
 
     found_in([model], requests()[2:3], BeamSearch(beam=2, max_extra=3, min_length=4))
