@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +19,8 @@ T = TypeVar("T")
 Answer = TypeVar("Answer")
 SHOWN = 20
 """Mistakes that are printed; the others are counted."""
+ALIKE = 3
+"""Mistakes of one kind that are printed, with the same problem and way out."""
 
 
 class Mistakes:
@@ -29,6 +32,8 @@ class Mistakes:
     def __init__(self, what: str = "lines") -> None:
         """Begin without mistakes; `what` names the items."""
         self._what, self._count = what, 0
+        self._kinds = Counter[tuple[str, str]]()
+        self._more: list[str] = []
         self._problems: dict[int, str] = {}
 
     def add(self, number: int, error: InputError) -> None:
@@ -44,11 +49,14 @@ class Mistakes:
         self.tell(number, error)
 
     def tell(self, number: int, error: InputError) -> None:
-        """Print what is wrong with an item, unless many are wrong."""
-        del number
+        """Print what is wrong with an item, unless many are wrong, or some in the same way."""
         self._count += 1
-        if self._count <= SHOWN:
+        kind = error.problem, error.help
+        if self._kinds[kind] < ALIKE and self._kinds.total() < SHOWN:
+            self._kinds[kind] += 1
             terminal.show_error(error)
+        elif len(self._more) <= SHOWN:
+            self._more.append(f"{number:,}" if len(self._more) < SHOWN else "...")
 
     def warn(self, where: int | str, problem: str) -> None:
         """Print a warning of an item.
@@ -69,9 +77,12 @@ class Mistakes:
         return {} if problem is None else {"error": problem}
 
     def exit_code(self) -> int:
-        """Return the exit code of the command; tell the number of mistakes if there are many."""
-        if self._count > SHOWN:
-            terminal.notice(f"{self._count:,} {self._what} could not be answered")
+        """Return the exit code of the command; tell the number of mistakes if not all are shown."""
+        if self._more:
+            numbers = ", ".join(self._more)
+            terminal.notice(
+                f"{self._count:,} {self._what} could not be answered, {numbers} among them"
+            )
         return int(self._count > 0)
 
 

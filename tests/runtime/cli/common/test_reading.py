@@ -36,15 +36,32 @@ def test_a_line_that_is_not_utf_8_is_empty(
 def test_many_mistakes_are_told_once_each_and_then_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A file of a million lines in Latin-1 gives no million errors."""
+    """A file of a million wrong lines gives no million errors."""
     mistakes = reading.Mistakes("rows")
     for number in range(30):
-        mistakes.add(number, InputError("wrong", location=f"a:{number}"))
+        mistakes.add(number, InputError(f"wrong in way {number}", location=f"a:{number}"))
 
     assert mistakes.exit_code() == 1
     printed = capsys.readouterr().err
     assert printed.count("error: wrong") == 20
-    assert "30 rows could not be answered" in printed
+    assert "30 rows could not be answered, 20, 21, 22" in printed
+
+
+def test_mistakes_of_one_kind_are_told_three_times_and_then_by_number(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A table, none of whose lines is JSON, gives no screen of one sentence; others are seen."""
+    mistakes = reading.Mistakes("rows")
+    for number in range(1, 100):
+        mistakes.add(number, InputError("no JSON", location=f"a:{number}", help="write JSON"))
+    mistakes.add(100, InputError("no text", location="a:100"))
+
+    assert mistakes.exit_code() == 1
+    printed = capsys.readouterr().err
+    assert printed.count("error: no JSON") == 3
+    assert "error: no text" in printed
+    numbers = ", ".join(map(str, range(4, 24)))
+    assert f"100 rows could not be answered, {numbers}, ... among them" in printed
 
 
 def test_a_wrong_item_of_a_batch_is_found_and_the_others_are_answered() -> None:
