@@ -14,7 +14,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from ...specs.findings import InputError
-from ..data.readers.delimited import DELIMITERS, table_lines
+from ..data.readers.delimited import DELIMITERS, table_of
 from ..data.streams import ENDINGS
 from ..data.text_files import read_lines
 
@@ -48,8 +48,13 @@ def aligned_rows(files: Sequence[Path]) -> Rows:
     return rows
 
 
-def table_rows(file: Path, delimiter: str, field: str) -> Rows:
+def table_rows(file: Path, other: str | None, field: str) -> Rows:
     """Return the rows of a table, after that with the names; the key is the text of a field.
+
+    Args:
+        file: the table.
+        other: its delimiter, if that is not the usual one.
+        field: name of the field.
 
     Raises:
         InputError: the file cannot be read.
@@ -57,7 +62,9 @@ def table_rows(file: Path, delimiter: str, field: str) -> Rows:
 
     def rows() -> Iterator[tuple[str, tuple[str, ...]]]:
         csv.field_size_limit(LONGEST)
-        reader = csv.reader(table_lines(file), delimiter=delimiter, strict=True)
+        usual, lines = table_of(file)
+        delimiter = other or usual
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
         rows = filter(None, reader)
         declared = "" if delimiter in DELIMITERS else f"sep={delimiter}\n"
         try:

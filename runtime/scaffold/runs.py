@@ -20,7 +20,7 @@ from ...specs.files import write_beside
 from ...specs.findings import InputError, SpecError, did_you_mean
 from ...specs.layout import laid_out
 from ...specs.reader import read_json
-from ..data.readers.delimited import likely_delimiter, usual_delimiter
+from ..data.readers.delimited import other_delimiter
 from ..data.streams import ENDINGS
 from ..train.plan import plan_value
 from .held_out import aligned_rows, hold_out, table_rows
@@ -262,8 +262,8 @@ def _delimiter(paths: Sequence[Path], reader: str) -> dict[str, str]:
     """
     if reader not in ("csv", "audio") or not paths:
         return {}
-    delimiter = likely_delimiter(paths[0])
-    return {} if delimiter == usual_delimiter(paths[0]) else {"delimiter": delimiter}
+    delimiter = other_delimiter(paths[0])
+    return {} if delimiter is None else {"delimiter": delimiter}
 
 
 def _part(
@@ -387,7 +387,7 @@ def _held_out(
     names = ("valid",) if paths["test"] else ("valid", "test")
     if reader in ("jsonl", "lines"):
         return hold_out(aligned_rows(train), train, count, folder, names)
-    rows = table_rows(train[0], likely_delimiter(train[0]), key)
+    rows = table_rows(train[0], other_delimiter(train[0]), key)
     return hold_out(rows, train, count, folder, names, names=True)
 
 

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from ....specs.findings import InputError
@@ -32,9 +33,10 @@ class DelimitedReader(FilesReader):
         """
         path = self.path(part)
         csv.field_size_limit(sys.maxsize)
-        delimiter = self.settings.delimiter or usual_delimiter(path)
+        usual, lines = table_of(path)
+        delimiter = self.settings.delimiter or usual
         rows = csv.reader(
-            table_lines(path),
+            lines,
             delimiter=delimiter,
             quoting=csv.QUOTE_MINIMAL if self.settings.quoting else csv.QUOTE_NONE,
             strict=True,
@@ -74,35 +76,39 @@ class DelimitedReader(FilesReader):
             )
 
 
-def usual_delimiter(path: Path) -> str:
-    """Return what separates the fields of a file that is not read with another delimiter.
+def table_of(path: Path) -> tuple[str, Iterator[str]]:
+    """Open a file once; return its usual delimiter, and its lines with their endings.
 
-    This is what its first line declares (`sep=;`), otherwise a tab in .tsv and else a comma.
+    The delimiter is what a first line `sep=;` declares, which is empty among the lines, otherwise a
+    tab in .tsv and else a comma.
 
     Raises:
         InputError: the file cannot be read, or is not UTF-8.
     """
-    if declared := DECLARED.fullmatch(next(_texts(path), "")):
-        return declared[1]
+    lines = _texts(path)
+    first = next(lines, "")
+    if declared := DECLARED.fullmatch(first):
+        return declared[1], chain(["\n"], lines)
     name = path.name
     for ending in ENDINGS:
         name = name.removesuffix(ending)
-    return "\t" if name.endswith(".tsv") else ","
+    return "\t" if name.endswith(".tsv") else ",", chain([first], lines)
 
 
-def likely_delimiter(path: Path) -> str:
-    """Return what separates the fields of a file, by its first row.
+def other_delimiter(path: Path) -> str | None:
+    """Return what separates the fields of a file by its first row, if not the usual delimiter.
 
-    This is the usual one, unless it separates nothing there; then the one that separates most.
+    It is the delimiter that separates most, if the usual one separates nothing there.
 
     Raises:
         InputError: the file cannot be read, or is not UTF-8.
     """
-    usual = usual_delimiter(path)
-    header = next((line for line in table_lines(path) if line.strip()), "")
-    delimiters = {usual, *DELIMITERS}
+    usual, lines = table_of(path)
+    header = next((line for line in lines if line.strip()), "")
+    delimiters = [usual, *DELIMITERS]
     numbers = {text: len(next(csv.reader([header], delimiter=text), ())) for text in delimiters}
-    return usual if numbers[usual] > 1 else max(numbers, key=lambda text: numbers[text])
+    most = usual if numbers[usual] > 1 else max(numbers, key=lambda text: numbers[text])
+    return None if most == usual else most
 
 
 def _refuse_header(
@@ -163,16 +169,6 @@ def _explained(problem: str) -> str:
     if problem.endswith("expected after '\"'"):
         return "a field continues after its closing quote"
     return problem
-
-
-def table_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a file with their endings; a first one that declares `sep=;` is empty.
-
-    Raises:
-        InputError: the file cannot be read, or is not UTF-8.
-    """
-    for number, line in enumerate(_texts(path)):
-        yield "\n" if not number and DECLARED.fullmatch(line) else line
 
 
 def _texts(path: Path) -> Iterator[str]:

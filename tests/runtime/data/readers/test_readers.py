@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from weft.runtime.data.readers.delimited import likely_delimiter
+from weft.runtime.data.readers import delimited
+from weft.runtime.data.readers.delimited import other_delimiter, table_of
 from weft.runtime.data.readers.reader import Reader
 from weft.runtime.data.readers.registry import READERS
 from weft.runtime.data.readers.split import Split, reader_of
+from weft.runtime.data.text_files import raw_lines
 from weft.runtime.system.plugins import implementation_of
 from weft.specs.findings import InputError
 
@@ -161,10 +163,34 @@ def test_a_first_line_that_declares_the_delimiter_is_obeyed(tmp_path: Path, deli
     (tmp_path / "b.csv").write_text(f"{text}c\r\n", newline="")
 
     assert read(tmp_path, {"csv": {"files": ["a.csv"]}}, "kind", "text") == [("b", "a")]
-    assert likely_delimiter(tmp_path / "a.csv") == delimiter
+    assert table_of(tmp_path / "a.csv")[0] == delimiter
+    assert other_delimiter(tmp_path / "a.csv") is None
     with pytest.raises(InputError, match="the row has 1 field") as caught:
         read(tmp_path, {"csv": {"files": ["b.csv"]}}, "kind")
     assert caught.value.location == f"{tmp_path / 'b.csv'}:4"
+
+
+def test_a_table_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also to learn its delimiter: a compressed file is unpacked, a remote one fetched again."""
+    (tmp_path / "a.csv").write_text("sep=;\ntext;kind\na;b\n")
+    opened = []
+    monkeypatch.setattr(delimited, "raw_lines", lambda path: opened.append(path) or raw_lines(path))
+
+    assert read(tmp_path, {"csv": {"files": ["a.csv"]}}, "kind") == [("b",)]
+
+    assert opened == [tmp_path / "a.csv"]
+
+
+@pytest.mark.parametrize(
+    ("header", "other"), [("a,b;c", None), ("a;b|c;d", ";"), ("text", None), ("", None)]
+)
+def test_the_delimiter_that_separates_most_is_meant(
+    tmp_path: Path, header: str, other: str | None
+) -> None:
+    """Unless the usual one separates, or none does."""
+    (tmp_path / "a.csv").write_text(f"{header}\n1\n")
+
+    assert other_delimiter(tmp_path / "a.csv") == other
 
 
 def test_names_of_a_file_that_has_them_are_refused(tmp_path: Path) -> None:
