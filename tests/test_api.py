@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -361,11 +360,9 @@ def test_an_editable_installation_sees_new_files_and_imports_the_checkout(tmp_pa
     """Built from a checkout of another name, without a network; `.editable` only serves types."""
     pytest.importorskip("setuptools", minversion="77")
     checkout, site = tmp_path / "a checkout", tmp_path / "site"
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    for package in settings["tool"]["setuptools"]["packages"]:
-        folder = checkout.joinpath(*package.split(".")[1:])
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "__init__.py").touch()
+    for package in (checkout, checkout / "graphs", checkout / "graphs" / "draw"):
+        package.mkdir()
+        (package / "__init__.py").touch()
     (checkout / ".ci").mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE", "setup.py", ".ci/weft_build.py"):
         shutil.copy(ROOT / name, checkout / name)

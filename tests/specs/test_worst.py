@@ -1,4 +1,4 @@
-"""Worst cases: no file up to the size limit takes a second, or 200 MB for the process."""
+"""Worst cases: no file up to the size limit takes long, or 200 MB for the process."""
 
 from __future__ import annotations
 
@@ -29,24 +29,32 @@ def run(name):
     except InputError as error:
         return [f.code for f in getattr(error, "findings", ())] or [type(error).__name__]
 
-run("transformer-tiny")
-results = {}
-for path in sys.argv[1:]:
+def timed(path):
     best = float("inf")
     for _ in range(3):  # a busy machine rarely slows all three
         start = time.process_time()
         codes = run(path)
         best = min(best, time.process_time() - start)
-        if best < 0.6:
+        if best < usual:
             break
-    results[path] = [codes, best]
+    return codes, best
+
+usual = 0
+run("transformer-tiny")
+usual = timed(sys.argv[1])[1]
+results = {}
+for path in sys.argv[2:]:
+    codes, seconds = timed(path)
+    results[path] = [codes, seconds / usual]
 status = Path("/proc/self/status")  # the system's own figure would include the parent's memory
 lines = status.read_text().splitlines() if status.exists() else []
 print(json.dumps([results, *[int(line.split()[1]) for line in lines if line.startswith("VmHWM")]]))
 """
-"""Opens files one after another; prints codes and seconds of each, and the peak memory."""
+"""Opens files one after another; prints codes of each but the first, its time in that of the first,
+and the peak memory."""
 
-MOST_SECONDS = 1.0
+MOST_TIME = 20
+"""Maximum time of a file in that of the largest valid chain of nodes: half a second to two."""
 MOST_KILOBYTES = 200 * 1024
 NORM = {"inputs": {"x": "f[B T 8]"}, "outputs": {"x": "a.y"}}
 LAYER = {**NORM, "nodes": {"a": {"use": "layer_norm@1", "in": {"x": "x"}}}}
@@ -269,7 +277,7 @@ CASES: dict[str, tuple[Any, str]] = {
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[int]]:
-    """Return codes and seconds of each case, and the peak memory if it can be measured."""
+    """Return codes and relative time of each case, and the peak memory if it can be measured."""
     folder = tmp_path_factory.mktemp("worst")
     parent = {**chain({**LINEAR, "params": {"d_out": "=d"}}), "params": {"d": 8}}
     (folder / "big.json").write_text(json.dumps({**parent, "name": "big"}), encoding="utf-8")
@@ -278,21 +286,23 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], li
         paths[name] = folder / f"{number}.json"
         text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
         paths[name].write_text(text, encoding="utf-8")
-    command = [sys.executable, "-c", RUN, *map(str, paths.values())]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    usual = folder / "usual.json"
+    usual.write_text(json.dumps(chain(NORMED)), encoding="utf-8")
+    command = [sys.executable, "-c", RUN, str(usual), *map(str, paths.values())]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900)
     results, *peak = json.loads(done.stdout)
     return {name: results[str(path)] for name, path in paths.items()}, peak
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_valid_or_gives_its_finding_within_a_second(
+def test_it_is_valid_or_gives_its_finding_soon(
     name: str, opened: tuple[dict[str, Any], list[int]]
 ) -> None:
     """The expected finding shows that the case is not rejected for another reason."""
-    (codes, seconds), code = opened[0][name], CASES[name][1]
+    (codes, time), code = opened[0][name], CASES[name][1]
 
     assert (code in codes) if code else codes == []
-    assert seconds < MOST_SECONDS
+    assert time < MOST_TIME
 
 
 def test_all_of_them_together_stay_within_memory(opened: tuple[dict[str, Any], list[int]]) -> None:
