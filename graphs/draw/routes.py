@@ -15,7 +15,7 @@ from ...specs.json_tree import cells
 from .labels import wrapped
 from .picture import Frame, Picture, Side, thin
 from .placement import HEAD, Curve, PicturePlacement, Point, Rect, cornered
-from .writer import Look, frame_label
+from .writer import Look, frame_label, frame_lines
 
 _LANE, _STEP, _LEVEL, _LANES = 12.0, 7.0, 5.0, 5
 """Distance of a wire from the boxes that it skips, of two upright wires, of two level ones, and
@@ -28,6 +28,8 @@ _TYPE = 28.0
 """Distance of the type of a wire from the wire."""
 _NEAR = 1.5
 """Coordinates that differ by less are equal."""
+_CELL = 0.54
+"""Width of a character relative to the size of the font."""
 _MARK, _BESIDE = 13.0, 24.0
 """Size of the text beside a frame, and width of the circle beside a sum with the gap to it."""
 
@@ -46,6 +48,7 @@ def route(picture: Picture, placement: PicturePlacement, look: Look) -> None:
     router.route_within()
     router.set_gaps()
     router.route_others()
+    router.clear_titles(look)
     _Marks(router, look).arrange()
     _fit(placement)
 
@@ -184,9 +187,12 @@ class _Router:
         low, high = min(turn[1], level), max(turn[1], level)
         rects = [self.placement.rect(name) for name in (source, target)]
         column = min(rect[0] for rect in rects), max(rect[2] for rect in rects)
+        around = {*self.outer.get(source, ()), *self.outer.get(target, ())}
+        frames = self.placement.frames.items()
+        passed = [rect for path, rect in frames if path not in around]
         rects += [
             rect
-            for name, rect in self._obstacles()
+            for rect in (*passed, *(rect for _, rect in self._obstacles()))
             if rect[1] < high and rect[3] > low and rect[0] < column[1] and rect[2] > column[0]
         ]
         for way in (side, _other(side)):
@@ -225,12 +231,12 @@ class _Router:
                     self._set(source, target, path)
                     return
         entries = [to_x] if shape in ("join", "text") else self._entries(source, target)
-        for path in self._ways(source, target, entries[0]):
-            if self._is_free((source, target), path):
-                under = path[-2][1]
-                others = [[(entry, under), (entry, bottom)] for entry in entries[1:]]
-                self._set(source, target, path, *others)
-                return
+        ways = self._ways(source, target, entries[0])
+        free = [path for path in ways if self._is_free((source, target), path)]
+        for path in sorted(free, key=self._is_along_a_frame)[:1]:
+            under = path[-2][1]
+            others = [[(entry, under), (entry, bottom)] for entry in entries[1:]]
+            self._set(source, target, path, *others)
 
     def _entries(self, source: str, target: str) -> list[float]:
         """Return where the heads of a wire enter its target, the farthest from the source first."""
@@ -319,6 +325,34 @@ class _Router:
             elif not self._is_free_level(y, x, to_x, ends):
                 return False
         return not any(self._is_inside(end, path) for end in ends)
+
+    def _is_along_a_frame(self, path: list[Point]) -> bool:
+        """Return whether a part of a path could be taken for a side of a frame."""
+        return any(
+            abs(x - side) < _LEVEL - 1 and low < frame[3] and high > frame[1]
+            for x, low, high in _uprights(path)
+            for frame in self.placement.frames.values()
+            for side in (frame[0], frame[2])
+        )
+
+    def clear_titles(self, look: Look) -> None:
+        """Widen the frames whose titles would be on an upright wire, and move those titles."""
+        frames = {frame.path: frame for frame in self.picture.root.below()}
+        for path, (x, y) in self.placement.labels.items():
+            lines = frame_lines(frames[path], look.frame_line, look.small)
+            width = max(cells(line) * size * _CELL for line, size in lines)
+            high = sum(size for _, size in lines) / 2
+            crossed = [
+                upright
+                for _, upright, low, top in self.uprights
+                if abs(upright - x) < width / 2 and low < y + high and top > y - high
+            ]
+            if crossed:
+                moved = x + width / 2 + _NEAR - min(crossed)
+                self.placement.labels[path] = x - moved, y
+                for around in (path, *self.outer[path]):
+                    west = self.placement.frames[around][0]
+                    self.widen(around, west - moved, west)
 
     def _is_inside(self, box: str, path: list[Point]) -> bool:
         west, low, east, high = self.placement.rect(box)
@@ -445,7 +479,7 @@ class _Marks:
         if box.shape == "wave":
             return 24.0, 24.0
         lines = wrapped(box.words.title, self.look.end)
-        return max(map(cells, lines)) * _MARK * 0.54 + 4, len(lines) * _MARK * 1.2
+        return max(map(cells, lines)) * _MARK * _CELL + 4, len(lines) * _MARK * 1.2
 
     def _is_free(self, name: str, anchor: str) -> bool:
         router = self.router

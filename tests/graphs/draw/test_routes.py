@@ -28,6 +28,7 @@ FIGURES = (
     "gru-attention",
     "gnmt-small",
     "conv-s2s",
+    "moe-transformer",
     "bert",
     "t5",
     "parsing-span",
@@ -89,6 +90,83 @@ def test_boxes_are_in_their_frames_and_apart(parts: tuple[Picture, PicturePlacem
             assert low < box[1]
             assert box[2] < right
             assert box[3] < high
+
+
+def test_no_wire_could_be_taken_for_a_side_of_a_frame(
+    parts: tuple[Picture, PicturePlacement],
+) -> None:
+    """The balance of experts leads out of their layer at some distance of its edge."""
+    _, placement = parts
+    sides = [
+        (x, low, high)
+        for left, low, right, high in placement.frames.values()
+        for x in (left, right)
+    ]
+
+    for ends, curves in placement.wires.items():
+        for (x, y), (to_x, to_y) in (step for c in curves for step in pairwise(c.points)):
+            assert not any(
+                max(abs(x - side), abs(to_x - side)) < 2
+                and min(y, to_y) < high
+                and max(y, to_y) > low
+                for side, low, high in sides
+            ), ends
+
+
+@pytest.mark.parametrize("title", ["Convolution Module", "A", "Wide Titles Have Many Words"])
+def test_titles_of_frames_are_beside_the_wires(title: str) -> None:
+    """Each is within its frame, which is widened where it has to be."""
+    inner = {
+        "inputs": {"x": "f[B T 8]"},
+        "outputs": {"y": "b.y"},
+        "nodes": {
+            "a": {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 8}},
+            "b": {"use": "linear@1", "in": {"x": "a.y"}, "params": {"d_out": 8}},
+        },
+    }
+    name = title.lower().replace(" ", "_")
+    path = {"order": "pre"}
+    spec = {
+        "format": 1,
+        "name": "titled",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 8]"},
+        "outputs": {"y": "layer.x"},
+        "blocks": {
+            name: inner,
+            "layer": {
+                "inputs": {"x": "f[B T 8]"},
+                "outputs": {"x": "c.y"},
+                "nodes": {
+                    "c": {
+                        "use": "sublayer@1",
+                        "in": {"x": "x"},
+                        "params": path,
+                        "fill": {"f": {"use": name}},
+                    }
+                },
+            },
+        },
+        "nodes": {"layer": {"use": "layer", "in": {"x": "x"}}},
+    }
+
+    picture, placement = routed(check(loaded(spec).form, registry()))
+
+    frame = next(frame for frame in picture.root.below() if frame.title == title)
+    left, _, right, high = placement.frames[frame.path]
+    (x, y), width = placement.labels[frame.path], 11 * 0.5 * max(map(len, title.split()))
+    assert left < x - width / 2
+    assert x + width / 2 < right
+    assert y < high
+    uprights = [
+        (a[0], *sorted((a[1], b[1])))
+        for curves in placement.wires.values()
+        for curve in curves
+        for a, b in pairwise(curve.points)
+        if abs(a[0] - b[0]) < 1
+    ]
+    assert any(low < y < top and left < at < right for at, low, top in uprights)
+    assert not any(low < y < top and abs(at - x) < width / 2 for at, low, top in uprights)
 
 
 def test_attention_has_an_arrow_for_each_of_queries_keys_and_values() -> None:
