@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from weft.extensions.study.jobs import Job, write_jobs
 from weft.extensions.study.loading import load_study
 from weft.extensions.study.planning.plan import plan_study
 from weft.extensions.study.planning.table import plan_record
+from weft.extensions.study.report import plots
 from weft.extensions.study.worker import run_job
 
 from ...runtime.conftest import write_toy
@@ -83,10 +84,19 @@ def write_study(folder: Path, **changes: Any) -> Path:
         "rows": ROWS,
         "seeds": [1, 2],
         "measure": {"metrics": ["chrf", "bleu"]},
+        "compare": {"samples": 100},
     }
     path = folder / "study.json"
     path.write_text(json.dumps({**study, **changes}))
     return path
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _letters_as_outlines() -> Iterator[None]:
+    """Draw letters in PDF files as outlines: subsets of fonts take most of the time of a report."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(plots._STYLE, "pdf.fonttype", 3)
+        yield
 
 
 @pytest.fixture

@@ -36,6 +36,8 @@ from ...latex import compiled
 from .conftest import ONE_ROW, ROWS, SMALL, SWIGLU, Writer, write_study
 from .test_running import written
 
+Reported = tuple[dict[str, Any], list[Path]]
+
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -49,6 +51,12 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
         except Exception:  # noqa: BLE001 - the row that diverges
             assert job.row == "a+b_c"
     return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def reported(out: Path) -> Reported:
+    """Return the record of the study, and the files of its report."""
+    return write_report(out)
 
 
 def job_of(out: Path, row: dict[str, Any], seed: str) -> Job:
@@ -105,9 +113,9 @@ class _Page(HTMLParser):
 
 
 @pytest.mark.integration
-def test_the_page_needs_no_network_and_escapes_text(out: Path) -> None:
+def test_the_page_needs_no_network_and_escapes_text(reported: Reported) -> None:
     """No links, no scripts from elsewhere; texts of the study are not markup."""
-    _, paths = write_report(out)
+    _, paths = reported
     figures = [f"toy-study{name}.{form}" for form in ("svg", "pdf") for name in ("", "-curves")]
     assert [path.name for path in paths] == [
         *("toy-study.html", "toy-study.md"),
@@ -127,9 +135,9 @@ def test_the_page_needs_no_network_and_escapes_text(out: Path) -> None:
 
 
 @pytest.mark.integration
-def test_tables_have_a_line_for_each_row(out: Path) -> None:
+def test_tables_have_a_line_for_each_row(reported: Reported) -> None:
     """In Markdown, LaTeX and CSV, with the same values as in the record."""
-    record, paths = write_report(out)
+    record, paths = reported
     head, lines = cells(record)
     assert [line[0] for line in lines] == [row["name"] for row in record["rows"]]
     assert {len(line) for line in lines} == {len(head)}
