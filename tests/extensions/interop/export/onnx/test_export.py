@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,25 +28,7 @@ pytestmark = pytest.mark.slow
 
 Make = Callable[..., Checkpoint]
 ONE = {"layers": 1, "d_model": 16, "heads": 2, "d_ff": 24}
-KINDS: dict[str, dict[str, Any]] = {
-    "llama": {**ONE, "d_k": 8, "kv_heads": 1},
-    "mistral": {**ONE, "d_k": 8, "kv_heads": 1, "sliding_window": 4},
-    "bert": {**ONE, "max_length": 60},
-    "gru-attention": {"d_hidden": 12},
-}
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_the_engine_agrees_with_the_model(checkpoint_of: Make, tmp_path: Path, name: str) -> None:
-    """Logits (1e-4) and greedy outputs agree for several rows, lengths and past lengths."""
-    checkpoint = checkpoint_of(name, **KINDS[name])
-
-    checked = export_onnx(checkpoint, tmp_path / "out")
-
-    assert checked.largest < 1e-4
-    assert checked.same == checked.outputs
-    description = json.loads((tmp_path / "out" / "model.json").read_text())
-    assert sorted(f"{graph}.onnx" for graph in description["graphs"]) == sorted(checked.graphs)
+BERT = {**ONE, "max_length": 60}
 
 
 def documented() -> Callable[..., list[int]]:
@@ -142,7 +123,7 @@ def test_a_full_disk_is_reported_with_the_path(
     checkpoint_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message names the path, and nothing is left there."""
-    checkpoint = checkpoint_of("bert", **KINDS["bert"])
+    checkpoint = checkpoint_of("bert", **BERT)
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -161,7 +142,7 @@ def test_a_fault_of_the_export_leaves_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The comparison finds slightly wrong weights, and the exit code is 1."""
-    checkpoint = checkpoint_of("bert", **KINDS["bert"])
+    checkpoint = checkpoint_of("bert", **BERT)
     write = to_onnx.write_onnx
 
     def off(module: Any, *rest: Any) -> None:
