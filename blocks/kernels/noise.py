@@ -29,6 +29,18 @@ def generator_for(like: Tensor, *, training: bool) -> torch.Generator | None:
     return torch.Generator().manual_seed(seed)
 
 
+def seed_draws(value: int, device: torch.device) -> None:
+    """Seed torch's global generators for draws on a device.
+
+    On the CPU this is its generator alone: `torch.manual_seed` also records, for every kind of
+    accelerator that the process has not used, where it was called.
+    """
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(value)
+    else:
+        torch.manual_seed(value)
+
+
 def uniform(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Return numbers drawn uniformly from [0, 1), of the shape and on the device of a tensor.
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ...blocks.kernels.decode_state import Capacity, State
+from ...blocks.kernels.noise import seed_draws
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.losses import origin
 from ...graphs.passes.objective import counted_inputs, nll_of, reported_losses, scores_of
@@ -115,7 +116,7 @@ class ObjectiveLosses:
         self._first.clear()
         self.update = seeds[1]
         for which, batch in micro_batches.batches:
-            torch.manual_seed(seed_of(*seeds, which))
+            seed_draws(seed_of(*seeds, which), device)
             weights = self.weights(model, batch)
             self._first[batch.rows.tobytes()] = weights[self.losses[0]]
             summed += torch.stack([weights[name].double() for name in self.losses])

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from ...blocks.kernels.noise import seed_draws
 from ...graphs.passes import widths
 from ...graphs.passes.freeze import trained_weights
 from ...specs.findings import InputError
@@ -376,7 +377,7 @@ class Trainer:
             # one with the loss scaled by 0.
             spare = turn >= len(micro_batches.batches)
             which, batch = micro_batches.batches[0 if spare else turn]
-            torch.manual_seed(seed_of(run.seed, number, which))
+            seed_draws(seed_of(run.seed, number, which), placement.device)
             with self.engine.syncing(last=turn == rounds - 1):
                 with placement.autocast():
                     sums = self.engine.loss(batch)

@@ -97,9 +97,12 @@ def _maker(data: Path) -> Callable[..., Run]:
             "checkpoint": {"every": 4, "keep": 3, "average": 2},
             "predict": {"type": "beam", "beam": 2, "max_extra": 4},
             "answers": "target",
+            "trackers": [],
             "threads": 1,
             "precision": "float32",
         }
+        if "evaluate" in changes:
+            changes["evaluate"] = {"samples": 0, **changes["evaluate"]}
         return Run.model_validate({**value, **changes})
 
     return make

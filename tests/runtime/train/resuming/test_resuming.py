@@ -364,7 +364,7 @@ def test_a_training_that_ignores_hangups_goes_on(toy_run: Maker, tmp_path: Path)
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGHUP", marks=pytest.mark.slow)])
 def test_a_signal_ends_a_prediction_at_once_and_the_resumed_run_validates(
     name: str, toy_run: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
