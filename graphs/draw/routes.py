@@ -340,7 +340,7 @@ class _Router:
         frames = {frame.path: frame for frame in self.picture.root.below()}
         for path, (x, y) in self.placement.labels.items():
             lines = frame_lines(frames[path], look.frame_line, look.small)
-            width = max(cells(line) * size * _CELL for line, size in lines)
+            width = max((cells(line) * size * _CELL for line, size in lines), default=0.0)
             high = sum(size for _, size in lines) / 2
             crossed = [
                 upright

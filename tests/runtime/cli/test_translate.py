@@ -145,15 +145,15 @@ def test_products_in_int8_and_passes_that_are_left_out(
     monkeypatch.setattr(quantized, "LEAST", dict.fromkeys(quantized.LEAST, 1))
     rounded, packed = list[object](), list[object]()
     for kind, seen in ((quantized.Int8Linear, rounded), (PackedLinear, packed)):
-        multiply: Callable[..., torch.Tensor] = vars(kind)["multiply"]
+        product: Callable[..., torch.Tensor] = vars(kind)["product"]
 
         def counted(
-            one: object, x: torch.Tensor, multiply: Any = multiply, seen: list[object] = seen
+            *arguments: object, product: Any = product, seen: list[object] = seen
         ) -> torch.Tensor:
-            seen.append(one)
-            return multiply(one, x)
+            seen.append(arguments[0])
+            return product(*arguments)
 
-        monkeypatch.setattr(kind, "multiply", counted)
+        monkeypatch.setattr(kind, "product", counted)
     wanted = ("--beam", "3", "--nbest", "2", "--precision", "float32")
     before = {path: path.read_bytes() for path in (folders / "000008").iterdir()}
 
