@@ -231,12 +231,17 @@ class _Router:
                     self._set(source, target, path)
                     return
         entries = [to_x] if shape in ("join", "text") else self._entries(source, target)
-        ways = self._ways(source, target, entries[0])
-        free = [path for path in ways if self._is_free((source, target), path)]
-        for path in sorted(free, key=self._is_along_a_frame)[:1]:
-            under = path[-2][1]
+        best: list[Point] = []
+        for path in self._ways(source, target, entries[0]):
+            if self._is_free((source, target), path):
+                is_clear = not self._is_along_a_frame(path)
+                best = path if is_clear else best or path
+                if is_clear:
+                    break
+        if best:
+            under = best[-2][1]
             others = [[(entry, under), (entry, bottom)] for entry in entries[1:]]
-            self._set(source, target, path, *others)
+            self._set(source, target, best, *others)
 
     def _entries(self, source: str, target: str) -> list[float]:
         """Return where the heads of a wire enter its target, the farthest from the source first."""
