@@ -156,7 +156,6 @@ DECODING = (
             ("Attention.step", ATTENTION),
             ("Attention._projected", ATTENTION),
             ("linear_maps", LINEAR),
-            ("PackedLinear.joined", PREPACKED),
             ("InferenceLinear.joined", PREPACKED),
             ("PackedLinear.product", PREPACKED),
         ),

@@ -86,13 +86,17 @@ class InferenceLinear(nn.Module, JoinableMap, abc.ABC):
 
         For few rows it takes little longer than one of the maps.
         """
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or not self.joins(x):
             return tuple(linear(x) for linear in maps)
         packed_maps = self._joined
         if packed_maps is None or packed_maps[0] != maps:
             packed_maps = self._joined = maps, self.pack(maps)
         y = self.product(x, packed_maps[1])
         return y.split_with_sizes([linear.out_features for linear in maps], -1)
+
+    def joins(self, x: Tensor) -> bool:  # noqa: ARG002 - subclasses read it
+        """Return whether one product of several maps is faster for this input."""
+        return True
 
     def repack(self) -> None:
         """Pack the matrix again before the next product, because the weights have changed.
@@ -116,7 +120,9 @@ class InferenceLinear(nn.Module, JoinableMap, abc.ABC):
 
 def weight_and_bias(maps: Sequence[InferenceLinear]) -> tuple[Tensor, Tensor | None]:
     """Return the weights of maps of the same input below each other, and their biases, if any."""
-    weight_OI = torch.cat([linear.weight.detach() for linear in maps if linear.weight is not None])
+    weights = [linear.weight.detach() for linear in maps if linear.weight is not None]
+    assert len(weights) == len(maps)  # noqa: S101 - set with the weights of the model
+    weight_OI = weights[0] if len(weights) == 1 else torch.cat(weights)  # the largest is one map
     if all(linear.bias is None for linear in maps):
         return weight_OI, None
     biases = [
@@ -136,11 +142,9 @@ class PackedLinear(InferenceLinear):
             return F.linear(x.float(), self.weight, self.bias)
         return super().multiply(x)
 
-    def joined(self, x: Tensor, maps: tuple[Any, ...]) -> Sequence[Tensor]:
-        """Run one product for several maps, or one for each by MKL."""
-        if self._by_mkl(x) and not torch.compiler.is_compiling():
-            return tuple(linear(x) for linear in maps)
-        return super().joined(x, maps)
+    def joins(self, x: Tensor) -> bool:
+        """Return whether MKL, whose matrices are those of the single maps, is not used."""
+        return not self._by_mkl(x)
 
     def _by_mkl(self, x: Tensor) -> bool:
         """Return whether MKL multiplies x faster than oneDNN, with a packed matrix or without."""
