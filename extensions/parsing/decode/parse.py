@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .... import plugin
+from .... import plugin  # its names load torch, which metrics of trees do not need
 from ..trees.linearization import WORD
 from ..trees.reader import source_text
 from ..trees.trees import Leaf, Tree
